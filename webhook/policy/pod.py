@@ -1,0 +1,233 @@
+"""A pod, read once into what the rules look at.
+
+The object comes before schema validation: any part may be absent, null or of a wrong type. Whatever cannot be read is
+left out, since the API server refuses such a pod right after us; nothing here raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from webhook.policy import mps
+from webhook.policy.deviceplugin import GPU, GPU_SHARED, MIG_PREFIX
+from webhook.policy.nodes import QGPU_PREFIX
+from webhook.policy.quantity import parse_quantity
+from webhook.policy.scheduling import Scheduling, read_scheduling
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+_WATCHED = frozenset(
+    (
+        mps.MEMORY_LIMIT,
+        mps.THREAD_PERCENTAGE,
+        mps.MAX_CONNECTIONS,
+        VISIBLE_DEVICES,
+        CUDA_VISIBLE_DEVICES,
+        *mps.DAEMON_BYPASS,
+    )
+)
+
+Kind = Literal["container", "init", "sidecar", "ephemeral"]
+
+_GROUPS: tuple[tuple[str, Kind], ...] = (("initContainers", "init"), ("containers", "container"))
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One entry of a container's env; ``value`` is None where it comes from elsewhere or refers to another variable."""
+
+    index: int
+    value: str | None
+    has_value_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """What a container asks of one GPU resource; ``problem`` says what is wrong, and then ``count`` is 1."""
+
+    resource: str
+    count: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of any kind. ``path`` is how messages name it, ``pointer`` how a JSON Patch does."""
+
+    path: str
+    pointer: str
+    name: str
+    kind: Kind
+    requests: tuple[GpuRequest, ...]
+    qgpu: bool
+    env: Mapping[str, tuple[Variable, ...]]
+    env_form: Literal["list", "absent", "unreadable"]
+    mounts_shm: bool
+    privileged: bool
+
+    @property
+    def gpus(self) -> int:
+        """GPUs asked for, over all GPU resources."""
+        return sum(r.count for r in self.requests)
+
+    def variable(self, name: str) -> Variable | None:
+        """The variable that is in force, the last of its name; None where it is not set."""
+        entries = self.env.get(name)
+        return entries[-1] if entries else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod as the rules see it. ``containers`` are init containers, sidecars and containers, in the spec's order."""
+
+    annotations: Mapping[str, Any]
+    labels: Mapping[str, Any]
+    containers: tuple[Container, ...]
+    host_ipc: bool
+    scheduling: Scheduling
+
+    @property
+    def gpu_containers(self) -> tuple[Container, ...]:
+        """Those that ask for at least one GPU."""
+        return tuple(c for c in self.containers if c.requests)
+
+    @property
+    def has_qgpu(self) -> bool:
+        """Whether any container asks for a qGPU resource."""
+        return any(c.qgpu for c in self.containers)
+
+    def effective_request(self) -> dict[str, int]:
+        """GPUs by resource that a node must have to take the pod, as the scheduler counts them.
+
+        Containers and sidecars add up; an init container runs beside the sidecars that were started before it.
+        """
+        total: dict[str, int] = {}
+        sidecars: dict[str, int] = {}
+        peak: dict[str, int] = {}
+        for container in self.containers:
+            for request in container.requests:
+                resource, count = request.resource, request.count
+                if container.kind == "init":
+                    peak[resource] = max(peak.get(resource, 0), sidecars.get(resource, 0) + count)
+                else:
+                    total[resource] = total.get(resource, 0) + count
+                if container.kind == "sidecar":
+                    sidecars[resource] = sidecars.get(resource, 0) + count
+        return {r: max(total.get(r, 0), peak.get(r, 0)) for r in total | peak}
+
+
+def read_pod(raw: Mapping[str, Any]) -> Pod:
+    """Read a Pod object, or a pod template, of any shape."""
+    metadata, spec = _map(raw.get("metadata")), _map(raw.get("spec"))
+    return Pod(
+        annotations=_map(metadata.get("annotations")),
+        labels=_map(metadata.get("labels")),
+        containers=tuple(
+            read_container(entry, f"spec.{group}[{i}]", f"/spec/{group}/{i}", kind)
+            for group, kind in _GROUPS
+            for i, entry in enumerate(_list(spec.get(group)))
+            if isinstance(entry, dict)
+        ),
+        host_ipc=spec.get("hostIPC") is True,
+        scheduling=read_scheduling(spec),
+    )
+
+
+def passes_untouched(raw: Mapping[str, Any]) -> bool:
+    """Whether a pod is none of our business: a static pod's mirror, or one that is being deleted."""
+    metadata = _map(raw.get("metadata"))
+    return MIRROR_ANNOTATION in _map(metadata.get("annotations")) or bool(metadata.get("deletionTimestamp"))
+
+
+def read_container(raw: Mapping[str, Any], path: str, pointer: str, kind: Kind) -> Container:
+    """Read one container of any shape."""
+    if kind == "init" and raw.get("restartPolicy") == "Always":
+        kind = "sidecar"
+    env = raw.get("env")
+    resources = _map(raw.get("resources"))
+    limits, requests = _map(resources.get("limits")), _map(resources.get("requests"))
+    name = raw.get("name")
+    return Container(
+        path=path,
+        pointer=pointer,
+        name=name if isinstance(name, str) else "",
+        kind=kind,
+        requests=tuple(_gpu_requests(limits, requests)),
+        qgpu=any(k.startswith(QGPU_PREFIX) for k in (*limits, *requests)),
+        env=_watched(env),
+        env_form="list" if isinstance(env, list) else "absent" if env is None else "unreadable",
+        mounts_shm=any(
+            isinstance(m, dict) and isinstance(p := m.get("mountPath"), str) and p.rstrip("/") == "/dev/shm"  # noqa: S108 - a container's path
+            for m in _list(raw.get("volumeMounts"))
+        ),
+        privileged=_map(raw.get("securityContext")).get("privileged") is True,
+    )
+
+
+def _watched(env: object) -> dict[str, tuple[Variable, ...]]:
+    found: dict[str, tuple[Variable, ...]] = {}
+    for i, entry in enumerate(_list(env)):
+        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str) and name in _WATCHED:
+            found[name] = (*found.get(name, ()), Variable(i, _literal(entry), "value" in entry))
+    return found
+
+
+def _literal(entry: Mapping[str, Any]) -> str | None:
+    value = entry.get("value")
+    if entry.get("valueFrom") is not None or not isinstance(value, str | None):
+        return None
+    return None if value is not None and "$(" in value else value or ""
+
+
+def _gpu_requests(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> Iterator[GpuRequest]:
+    for resource in dict.fromkeys((*limits, *requests)):
+        if resource in (GPU, GPU_SHARED) or resource.startswith(MIG_PREFIX):
+            request = _gpu_request(resource, limits.get(resource), requests.get(resource))
+            if request.count:
+                yield request
+
+
+def _gpu_request(resource: str, limit: object, request: object) -> GpuRequest:
+    if limit is None:
+        return GpuRequest(resource, 1, f"requests ask for {shown(request)}, but limits say nothing")
+    for value in (limit, request):
+        if value is not None and (problem := _amount_problem(value)):
+            return GpuRequest(resource, 1, problem)
+    if request is not None and _amount(request) != _amount(limit):
+        return GpuRequest(resource, 1, f"requests say {shown(request)} and limits say {shown(limit)}")
+    return GpuRequest(resource, _amount(limit))
+
+
+def _amount_problem(value: object) -> str | None:
+    try:
+        amount = parse_quantity(str(value)) if not isinstance(value, bool) else None
+    except ValueError:
+        amount = None
+    if amount is None:
+        return f"{shown(value)} is no number"
+    if amount < 0:
+        return f"{shown(value)} is negative"
+    return None if amount.denominator == 1 else f"{shown(value)} is a fraction, and GPUs are handed out whole"
+
+
+def _amount(value: object) -> int:
+    return int(parse_quantity(str(value)))
+
+
+def shown(value: object, limit: int = 48) -> str:
+    """A value of the user's own, fit to be quoted in a message: one line, printable, short."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,184 @@
+"""nodeSelector, required node affinity, taints: read as the scheduler reads them.
+
+The pod arrives before it was validated, so every part may be absent, null or of a wrong type; what the API server
+would refuse anyway matches nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from webhook.policy.nodes import Taint
+
+_PASSING_TAINTS = "node.kubernetes.io/"
+"""Taints that the node controller sets and lifts by itself: not ready, cordoned, under pressure."""
+
+NAME_FIELD = "metadata.name"
+
+_INTEGER_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression over a label, or over the node's name where ``on_name``."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    on_name: bool = False
+
+    def holds(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node with these labels and this name meets it; Gt and Lt never hold on what is no integer."""
+        value = name if self.on_name and self.key == NAME_FIELD else labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                have, bound = _integer(value), _integer(self.values[0] if len(self.values) == 1 else None)
+                if have is None or bound is None:
+                    return False
+                return have > bound if self.operator == "Gt" else have < bound
+            case _:
+                return False
+
+
+Term = tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """Where a pod may run. ``terms`` None means no required node affinity; an empty term matches nothing."""
+
+    node_name: str | None
+    selector: tuple[tuple[str, str], ...]
+    terms: tuple[Term, ...] | None
+    tolerations: tuple[Mapping[str, Any], ...]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The label keys that the selector and the affinity look at."""
+        named = {r.key for term in self.terms or () for r in term if not r.on_name}
+        return frozenset(named.union(key for key, _ in self.selector))
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The only nodes it can run on, where it names them (nodeName, matchFields); None where it does not."""
+        if self.node_name is not None:
+            return frozenset((self.node_name,))
+        if not self.terms:
+            return None
+        names: set[str] = set()
+        for term in self.terms:
+            pinned = [set(r.values) for r in term if r.on_name and r.operator == "In"]
+            if not pinned:
+                return None
+            names |= set.intersection(*pinned)
+        return frozenset(names)
+
+    def selects(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether the node selector and the required node affinity admit a node; nodeName is not looked at."""
+        if any(labels.get(key) != value for key, value in self.selector):
+            return False
+        return self.terms is None or any(term and all(r.holds(labels, name) for r in term) for term in self.terms)
+
+    def tolerates(self, taints: Iterable[Taint], resources: Iterable[str]) -> bool:
+        """Whether it may be placed in spite of the taints.
+
+        The admission plugin ExtendedResourceToleration tolerates ``NoSchedule`` taints that are keyed like a resource
+        the pod asks for, so these count as tolerated.
+        """
+        return all(
+            taint.effect not in ("NoSchedule", "NoExecute")
+            or taint.key.startswith(_PASSING_TAINTS)
+            or (taint.effect == "NoSchedule" and taint.key in resources)
+            or any(_tolerates(toleration, taint) for toleration in self.tolerations)
+            for taint in taints
+        )
+
+    def pinned(self, key: str, known: Callable[[str], bool]) -> tuple[str, ...]:
+        """The values of a label that the pod insists on, as far as selector and ``In`` expressions say it."""
+        for selected, value in self.selector:
+            if selected == key:
+                return (value,) if known(value) else ()
+        values: list[str] = []
+        for term in self.terms or ():
+            wanted = [r.values for r in term if r.key == key and r.operator == "In" and not r.on_name]
+            if not wanted:
+                return ()
+            values += [v for v in wanted[0] if known(v) and v not in values]
+        return tuple(values)
+
+
+def read_scheduling(spec: Mapping[str, Any]) -> Scheduling:
+    """The scheduling part of a pod's spec."""
+    node_name, selector, tolerations = spec.get("nodeName"), spec.get("nodeSelector"), spec.get("tolerations")
+    return Scheduling(
+        node_name=node_name if isinstance(node_name, str) and node_name else None,
+        selector=tuple((k, v) for k, v in selector.items() if isinstance(v, str)) if isinstance(selector, dict) else (),
+        terms=_terms(required_affinity(spec)),
+        tolerations=tuple(t for t in tolerations if isinstance(t, dict)) if isinstance(tolerations, list) else (),
+    )
+
+
+def required_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """``spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution``, None where there is none."""
+    at: Any = spec
+    for step in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        at = at.get(step)
+        if not isinstance(at, dict):
+            return None
+    return at  # type: ignore[no-any-return]
+
+
+def _terms(required: Mapping[str, Any] | None) -> tuple[Term, ...] | None:
+    if required is None:
+        return None
+    terms = required.get("nodeSelectorTerms")
+    return tuple(_term(t) for t in terms) if isinstance(terms, list) else ()
+
+
+def _term(raw: object) -> Term:
+    if not isinstance(raw, dict):
+        return ()
+    expressions, fields = raw.get("matchExpressions"), raw.get("matchFields")
+    return tuple(
+        _requirement(entry, on_name=on_name)
+        for entries, on_name in ((expressions, False), (fields, True))
+        for entry in (entries if isinstance(entries, list) else ())
+    )
+
+
+def _requirement(raw: object, *, on_name: bool) -> Requirement:
+    if not isinstance(raw, dict):
+        return Requirement("", "")
+    key, operator, values = raw.get("key"), raw.get("operator"), raw.get("values")
+    return Requirement(
+        key if isinstance(key, str) else "",
+        operator if isinstance(operator, str) else "",
+        tuple(v for v in values if isinstance(v, str)) if isinstance(values, list) else (),
+        on_name,
+    )
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    if toleration.get("effect") not in (None, "", taint.effect):
+        return False
+    operator, key = toleration.get("operator") or "Equal", toleration.get("key") or ""
+    if operator == "Exists":
+        return key in ("", taint.key)
+    return operator == "Equal" and key == taint.key and (toleration.get("value") or "") == taint.value
+
+
+def _integer(text: str | None) -> int | None:
+    if text is None:
+        return None
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= _INTEGER_DIGITS else None
