@@ -100,7 +100,7 @@ def check_pair(
     now = datetime.now(UTC) if now is None else now
     chain = parse_certificates(certificate, CERTIFICATE_FILE)
     leaf = chain[0]
-    if not _fits(leaf, _parse_key(private_key)):
+    if not fits_key(leaf, _parse_key(private_key)):
         raise PairError(f"{KEY_FILE} is not the key of {CERTIFICATE_FILE}")
     _check_dates(leaf, now)
     _check_use(leaf)
@@ -171,6 +171,17 @@ def parse_certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     return certificates
 
 
+def fits_key(certificate: x509.Certificate, public_key: bytes) -> bool:
+    """Tell whether a certificate is that of a public key, given as DER (SubjectPublicKeyInfo)."""
+    try:
+        own = certificate.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    except (ValueError, UnsupportedAlgorithm):
+        return False
+    return own == public_key
+
+
 def _read(directory: Path) -> tuple[bytes, bytes, bytes]:
     for attempt in range(1, _READ_ATTEMPTS + 1):
         resolved = _resolve(directory)
@@ -219,16 +230,6 @@ def _parse_key(pem: bytes) -> bytes:
     except (ValueError, UnsupportedAlgorithm):
         raise PairError(f"{KEY_FILE} is not a PEM private key") from None
     return key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def _fits(certificate: x509.Certificate, public_key: bytes) -> bool:
-    try:
-        own = certificate.public_key().public_bytes(
-            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-    except (ValueError, UnsupportedAlgorithm):
-        return False
-    return own == public_key
 
 
 def _check_dates(leaf: x509.Certificate, now: datetime) -> None:
