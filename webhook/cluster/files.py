@@ -56,7 +56,6 @@ class FileSource:
         self._inventory = Inventory(
             Fleet(found, known, settings),
             {} if namespaces is None else read_namespaces(namespaces),
-            settings,
         )
         self._status = SourceStatus(synced=True, nodes=len(found), configs=tuple(known))
 

@@ -21,8 +21,8 @@ class SourceStatus:
     """How far a source can be trusted at this moment.
 
     ``age_seconds`` is the time since the API server was last heard of, 0.0 for files. ``problems`` has one line each.
-    ``configs`` are the names of the configurations in force. ``watch_restarts`` counts, by resource, how often a watch
-    had to be opened anew for another reason than its time being up.
+    ``configs`` are the names of the configurations in force. ``watch_restarts`` counts, by resource, how often list or
+    watch had to be begun anew for another reason than the watch's time being up.
     """
 
     synced: bool
