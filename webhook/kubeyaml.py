@@ -43,6 +43,10 @@ def _key(key: object) -> str:
     raise YAMLError("a map's key is no plain value")
 
 
+class _KubernetesDumper(yaml.SafeDumper):
+    """The safe dumper, which quotes every string that Go would read as something else."""
+
+
 _KubernetesLoader.yaml_implicit_resolvers = {}
 for tag, pattern, first in (
     ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -60,6 +64,7 @@ for tag, pattern, first in (
     ("tag:yaml.org,2002:merge", r"<<", ["<"]),
 ):
     _KubernetesLoader.add_implicit_resolver(tag, re.compile(rf"(?:{pattern})\Z"), first)
+    _KubernetesDumper.add_implicit_resolver(tag, re.compile(rf"(?:{pattern})\Z"), first)
 
 
 def _construct_bool(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> bool:
@@ -99,6 +104,11 @@ def load(text: str) -> Any:
     if len(documents) > 1:
         raise YAMLError("more than one document")
     return documents[0] if documents else None
+
+
+def dump(value: Any) -> str:
+    """A value as YAML that Kubernetes and we read back alike; keys keep their order."""
+    return yaml.dump(value, Dumper=_KubernetesDumper, sort_keys=False, allow_unicode=True, width=1000)
 
 
 def _one_line(error: Exception) -> str:

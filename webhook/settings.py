@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from webhook import kubeyaml, policy
+from webhook.cluster.source import InputError
 from webhook.policy.quantity import MIB, parse_quantity
 
 PREFIX = "MPS_WEBHOOK_"
@@ -32,7 +33,7 @@ _NAMESPACED_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z
 _COMPUTE_CAPABILITY = re.compile(r"([0-9]{1,2})(?:\.([0-9]))?")
 
 
-class SettingsError(Exception):
+class SettingsError(InputError):
     """The settings cannot be used; ``problems`` has one line each, and so has the text."""
 
     def __init__(self, *problems: str) -> None:

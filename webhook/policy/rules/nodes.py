@@ -7,6 +7,7 @@ the profiles that remain.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -91,24 +92,21 @@ def _other_stack(profile: Profile) -> bool:
 def _memory_way_out(quota: Quota, failing: Sequence[Profile], case: Case) -> str:
     best = max(failing, key=lambda p: p.share_mib or 0)
     where = f" (config {best.config})" if len({p.config for p in failing}) > 1 else ""
-    others = [
-        p
-        for p in case.inventory.fleet.profiles
-        if p not in failing and p.strategy == "mps" and p.memory_mib and not _fails_any(quota, p)
-    ]
+    others = [p for p in _fitting(quota, failing, case) if p.strategy == "mps" and p.memory_mib]
     # The config with the most shares that still fits wastes least of a card.
-    other = max(others, key=lambda p: p.replicas).config if others else None
-    return f"ask for at most {mib_text(best.share_mib or 0)}{where}" + (
-        f", or use {other}" if other else _waiting(case)
-    )
+    other = max(others, key=lambda p: p.replicas, default=None)
+    elsewhere = f", or use {other.config}" if other else _waiting(case, _fewest(failing))
+    return f"ask for at most {mib_text(best.share_mib or 0)}{where}{elsewhere}"
 
 
 def _threads_way_out(quota: Quota, failing: Sequence[Profile], case: Case) -> str:
-    return f"ask for at most {max(p.share_threads for p in failing)}" + _elsewhere(quota, failing, case)
+    most = max(p.share_threads for p in failing)
+    return f"ask for at most {most}{_elsewhere(quota, failing, case, _fewest(failing))}"
 
 
 def _count_way_out(quota: Quota, failing: Sequence[Profile], case: Case) -> str:
-    return "ask for 1" + _elsewhere(quota, failing, case)
+    names = sorted({p.config for p in _fitting(quota, failing, case)})
+    return "ask for 1" + (f", or use {names[0]}" if names else "")
 
 
 def _clients_way_out(_quota: Quota, failing: Sequence[Profile], _case: Case) -> str:
@@ -117,9 +115,9 @@ def _clients_way_out(_quota: Quota, failing: Sequence[Profile], _case: Case) -> 
 
 
 def _shared_way_out(quota: Quota, failing: Sequence[Profile], case: Case) -> str:
-    names = _fitting(quota, failing, case)
+    names = sorted({p.config for p in _fitting(quota, failing, case)})
     if names:
-        return f"pin a config with MPS, {CONFIG_LABEL}: {names[0]}, or drop the quota"
+        return f"use {names[0]} ({CONFIG_LABEL}), or drop the quota"
     return f"drop the quota{_waiting(case)}"
 
 
@@ -131,25 +129,36 @@ def _stack_way_out(_quota: Quota, _failing: Sequence[Profile], _case: Case) -> s
     return "use nodes that share with MPS, or drop the quota"
 
 
-def _elsewhere(quota: Quota, failing: Sequence[Profile], case: Case) -> str:
-    names = _fitting(quota, failing, case)
-    return f", or use {names[0]}" if names else _waiting(case)
+def _elsewhere(quota: Quota, failing: Sequence[Profile], case: Case, below: int) -> str:
+    names = sorted({p.config for p in _fitting(quota, failing, case) if p.strategy == "mps"})
+    return f", or use {names[0]}" if names else _waiting(case, below)
 
 
-def _fitting(quota: Quota, failing: Sequence[Profile], case: Case) -> list[str]:
-    profiles = case.inventory.fleet.profiles
-    return sorted({p.config for p in profiles if p not in failing and not p.mig and not _fails_any(quota, p)})
+def _fitting(quota: Quota, failing: Sequence[Profile], case: Case) -> list[Profile]:
+    """Profiles of the fleet that the pod cannot land on as it is, but would fit."""
+    return [
+        p
+        for p in case.inventory.fleet.profiles
+        if p not in failing
+        and any(r.resource == p.resource for r in quota.container.requests)
+        and not p.mig
+        and not any(rule.fails(quota, p) for rule in NODE_RULES)
+    ]
 
 
-def _waiting(case: Case) -> str:
-    """Configs whose pool may be scaled to zero: a pod that pins one of them waits for it instead of being denied."""
-    fleet = case.inventory.fleet
-    scheduling = case.pod.scheduling
-    if scheduling.node_name is not None or any(key == CONFIG_LABEL for key, _ in scheduling.selector):
+def _fewest(failing: Sequence[Profile]) -> int:
+    return min(p.replicas for p in failing)
+
+
+def _waiting(case: Case, below: int = sys.maxsize) -> str:
+    """A config with fewer shares than ``below`` that no node has now: a pod that pins it waits for its pool."""
+    fleet, scheduling = case.inventory.fleet, case.pod.scheduling
+    if scheduling.node_name is not None or scheduling.pinned(CONFIG_LABEL, lambda _: True):
         return ""
     present = {p.config for p in fleet.profiles}
-    idle = sorted(n for n, c in fleet.configs.items() if c.strategy == "mps" and n not in present)
-    return f"; pin {CONFIG_LABEL}: {idle[0]} to wait for such a pool" if idle else ""
+    idle = [(c.replicas, n) for n, c in fleet.configs.items() if c.strategy == "mps" and c.replicas < below]
+    name = min((item for item in idle if item[1] not in present), default=(0, ""))[1]
+    return f"; pin {CONFIG_LABEL}: {name} to wait for such a pool" if name else ""
 
 
 def _asks_for_quota(_quota: Quota) -> str:
@@ -355,10 +364,6 @@ def _nodes(groups: Sequence[Group]) -> str:
     products = list(dict.fromkeys(shown(g.profile.product) for g in groups if g.profile.product))
     listed = products[:2] + (["…"] if len(products) > 2 else [])
     return ", ".join([f"{count} node{'s' * (count != 1)}" if count else "no node now", *listed])
-
-
-def _fails_any(quota: Quota, profile: Profile) -> bool:
-    return any(rule.fails(quota, profile) for rule in NODE_RULES)
 
 
 def _version(profile: Profile) -> str:
