@@ -1,1 +1,6 @@
-"""."""
+"""The HTTPS service: AdmissionReviews in, decisions or faults out, and what a process around that needs."""
+
+from webhook.server.app import create_app
+from webhook.server.service import ListenError, Service
+
+__all__ = ["ListenError", "Service", "create_app"]

@@ -1,0 +1,207 @@
+"""Clients that are slow, silent or too many, and what the others notice of them: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.http.support import Fixed, Fleetless, Running, cut_off, read_answer, review
+from webhook.server.app import create_app
+from webhook.server.body import BodyReader
+from webhook.server.connections import MAX_HEAD_BYTES, GuardedProtocol
+from webhook.server.lifecycle import Lifecycle
+from webhook.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HEAD = b"POST /mutate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+class Asgi:
+    """The application called as a server would, without one: what arrives at once is then known exactly."""
+
+    def __init__(self, policy: Fixed | None = None, *, max_in_flight: int = 64, **bodies: Any) -> None:
+        source = Fleetless()
+        self.lifecycle = Lifecycle(max_in_flight)
+        self.metrics = Metrics(source, self.lifecycle)
+        self.bodies = BodyReader(**bodies)
+        self.app = create_app(
+            source, policy or Fixed(), lifecycle=self.lifecycle, metrics=self.metrics, bodies=self.bodies
+        )
+
+    async def post(self, *chunks: bytes | float, ends: bool = True) -> tuple[int, dict[str, str], dict[str, Any]]:
+        """Send chunks; a number among them is a pause in seconds."""
+        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        sent: list[dict[str, Any]] = []
+        pending = list(chunks)
+
+        async def receive() -> dict[str, Any]:
+            chunk = pending.pop(0) if pending else None
+            if isinstance(chunk, float):
+                await asyncio.sleep(chunk)
+                chunk = pending.pop(0)
+            if chunk is not None:
+                return {"type": "http.request", "body": chunk, "more_body": bool(pending) or not ends}
+            return await events.get()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/mutate",
+            "root_path": "",
+            "query_string": b"",
+            "headers": headers,
+        }
+        await self.app(scope, receive, send)
+        found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], found, json.loads(sent[1]["body"])
+
+
+BODY = json.dumps(review()).encode()
+
+
+async def test_more_than_the_limit_at_once_are_shed_and_the_rest_is_served() -> None:
+    asgi = Asgi(max_in_flight=3)
+    answers = await asyncio.gather(*(asgi.post(BODY) for _ in range(8)))
+    assert [code for code, _, _ in answers] == [200] * 3 + [503] * 5
+    _, headers, body = answers[-1]
+    assert headers["retry-after"] == "1"
+    assert "connection" not in headers
+    assert body["message"] == "mps-webhook: more than 3 requests at once, try again"
+    assert asgi.lifecycle.in_flight == 0
+    assert (await asgi.post(BODY))[0] == 200
+
+
+async def test_a_fault_gives_its_place_back() -> None:
+    asgi = Asgi(Fixed(raises=RuntimeError()), max_in_flight=1)
+    for _ in range(3):
+        assert (await asgi.post(BODY))[0] == 500
+        assert (await asgi.post(b"{"))[0] == 400
+    assert asgi.lifecycle.in_flight == 0
+
+
+async def test_slow_senders_hold_no_place_in_flight() -> None:
+    asgi = Asgi(max_in_flight=1)
+    slow = [asyncio.create_task(asgi.post(BODY[:100], 0.2, BODY[100:])) for _ in range(50)]
+    await asyncio.sleep(0.05)
+    assert (await asgi.post(BODY))[0] == 200
+    assert {code for code, _, _ in await asyncio.gather(*slow)} <= {200, 503}
+
+
+async def test_a_body_that_stops_coming_is_given_up() -> None:
+    asgi = Asgi(read_seconds=0.05)
+    code, headers, body = await asgi.post(BODY[:100], ends=False)
+    assert (code, headers["connection"]) == (408, "close")
+    assert body["message"] == "mps-webhook: the request body did not arrive within 0.05 seconds"
+
+
+async def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None:
+    asgi = Asgi(budget=1024 * 1024, read_seconds=0.3)
+    large = b" " * 600 * 1024
+    waiting = asyncio.create_task(asgi.post(large, ends=False))
+    await asyncio.sleep(0.05)
+    assert asgi.bodies.held == len(large)
+    code, headers, body = await asgi.post(large, 0.01, BODY)
+    assert (code, headers["retry-after"]) == (503, "1")
+    assert body["message"] == "mps-webhook: too many large requests at once, try again"
+    assert (await asgi.post(BODY))[0] == 200
+    assert (await waiting)[0] == 408
+    assert asgi.bodies.held == 0
+    assert (await asgi.post(large, 0.01, BODY))[0] == 200
+
+
+def closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"POST /mut", HEAD, b"\r\n", HEAD + b"a: b\r\n"],
+    ids=["nothing", "half a line", "half the headers", "empty lines", "more headers"],
+)
+def test_headers_that_do_not_come_end_the_connection(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(GuardedProtocol, "head_seconds", 0.2)
+    running = serve()
+    with running.connect() as connection:
+        connection.sendall(sent)
+        assert closed(connection)
+    assert running.post("/mutate", review()).status_code == 200
+
+
+def test_a_byte_now_and_then_does_not_keep_a_connection(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardedProtocol, "head_seconds", 0.3)
+    running = serve()
+    with running.connect() as connection:
+        connection.settimeout(0.05)
+        for byte in HEAD:
+            try:
+                connection.sendall(bytes([byte]))
+                if connection.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                return
+    pytest.fail("the connection was kept")
+
+
+def test_an_idle_connection_between_requests_is_kept(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardedProtocol, "head_seconds", 0.1)
+    running = serve()
+    request = HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+    with running.connect() as connection:
+        connection.sendall(request)
+        assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.sendall(request)
+        assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_endless_headers_end_the_connection(serve: Callable[..., Running]) -> None:
+    with serve().connect() as connection:
+        assert cut_off(connection, HEAD, b"x: " + b"y" * (MAX_HEAD_BYTES // 8) + b"\r\n")
+
+
+def test_half_open_clients_do_not_stop_others(serve: Callable[..., Running]) -> None:
+    running = serve(max_in_flight=2)
+    address = ("127.0.0.1", running.service.port)
+    with ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(address))  # no handshake
+        for _ in range(10):
+            stack.enter_context(running.connect()).sendall(HEAD[:-5])
+            stack.enter_context(running.connect()).sendall(HEAD + b"content-length: 1000\r\n\r\n{")
+        for _ in range(20):
+            assert running.post("/mutate", review()).status_code == 200
+
+
+def test_connections_are_limited(serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GuardedProtocol, "max_connections", 3)
+    running = serve()
+    with ExitStack() as stack:
+        kept = [stack.enter_context(running.connect()) for _ in range(3)]
+        for connection in kept:
+            connection.sendall(b"GET /mutate HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert read_answer(connection).startswith(b"HTTP/1.1 405 ")
+        assert closed(stack.enter_context(running.connect()))

@@ -1,0 +1,105 @@
+"""uvicorn's HTTP protocol with the limits that it leaves to a proxy: nothing stands in front of a webhook."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from webhook.server.faults import Fault
+from webhook.server.logs import FIELDS, LOGGER
+from webhook.server.tls import peer_names
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+HEAD_SECONDS = 10.0
+"""From the opening of a connection, or the first byte of a later request, to the end of the request's headers."""
+MAX_HEAD_BYTES = 64 * 1024
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
+"""On the wire, chunk sizes and trailers included. What goes beyond the body's limit is thrown away up to here, so that
+the sender has a chance to read the 413 before the connection ends."""
+MAX_CONNECTIONS = 2048
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection.
+
+    uvicorn times idle connections and nothing else: it waits for ever for headers, and any byte ends the idle timer.
+    Here a connection has `HEAD_SECONDS` to complete the headers of a request. The body's time is limited where it is
+    read, which can answer; here is nobody to answer, so the connection is closed.
+    """
+
+    head_seconds = HEAD_SECONDS
+    max_connections = MAX_CONNECTIONS
+    client_names: frozenset[str] = frozenset()
+    """Names of which a client's certificate has to carry one; empty for no such check."""
+
+    _guard: asyncio.TimerHandle | None = None
+    _received = 0
+    _in_body = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin: refuse one too many, see who it is, start the clock."""
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            LOGGER.warning("too many connections", extra={FIELDS: {"connections": self.max_connections}})
+            transport.abort()
+            return
+        if self.client_names:
+            names = peer_names(transport.get_extra_info("peercert"))
+            if not names & self.client_names:
+                self.app = _refuse
+                LOGGER.warning("client certificate refused", extra={FIELDS: {"names": sorted(names)[:10]}})
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and count them against the part of the request they belong to."""
+        self._received += len(data)
+        super().data_received(data)
+        if self._received > (MAX_REQUEST_BYTES if self._in_body else MAX_HEAD_BYTES):
+            self.transport.abort()
+        elif self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr] # None until the first
+            # Headers are incomplete, or a body goes on although it has been answered: nobody else looks at the clock.
+            self._watch()
+        else:
+            self._unwatch()
+
+    def on_headers_complete(self) -> None:
+        """The headers are complete: from here on the application keeps the time."""
+        self._in_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._in_body = False
+        self._received = 0
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self._guard is None:
+            self._guard = self.loop.call_later(self.head_seconds, self.transport.abort)
+
+    def _unwatch(self) -> None:
+        if self._guard is not None:
+            self._guard.cancel()
+            self._guard = None
+
+
+def guarded(**limits: Any) -> type[GuardedProtocol]:
+    """Return the protocol with other limits, given as its class attributes."""
+    return type("Guarded", (GuardedProtocol,), limits)
+
+
+async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
+    fault = Fault(403, "the client certificate carries none of the allowed names", counted="client", close=True)
+    body = fault.body()
+    headers = [*fault.headers(), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": fault.code, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

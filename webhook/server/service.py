@@ -1,0 +1,202 @@
+"""The process: two listeners on one event loop, what runs beside them, and how all of it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import socket
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from webhook.server.app import create_app
+from webhook.server.connections import guarded
+from webhook.server.health import create_health_app, drain_check, inventory_check
+from webhook.server.lifecycle import Lifecycle
+from webhook.server.logs import FIELDS, LOGGER
+from webhook.server.metrics import Metrics
+from webhook.server.tls import ServingCertificate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from webhook.cluster import Source
+    from webhook.server.decide import Policy
+    from webhook.server.health import Check
+    from webhook.settings import WebhookSettings
+
+CLOSE_SECONDS = 10
+"""How long requests already taken may still run once the drain is over."""
+RESTART_SECONDS = 5.0
+BACKLOG = 2048
+READY_POLL_SECONDS = 0.05
+
+
+class ListenError(Exception):
+    """A port cannot be listened on; the message is one line for the person who chose it."""
+
+
+class Service:
+    """The webhook as a process runs it.
+
+    Making one binds both ports (raises ListenError) and reads the certificate; `run` serves until `terminate` or
+    `stop`. Everything but `run` may be called before it; during it, from the event loop's thread only.
+    """
+
+    def __init__(self, settings: WebhookSettings, source: Source, policy: Policy, *, host: str = "") -> None:
+        self._source = source
+        self.lifecycle = Lifecycle(settings.max_in_flight)
+        self.metrics = Metrics(source, self.lifecycle, settings_hash=_fingerprint(settings))
+        self.certificate = ServingCertificate(settings.tls_dir, self.metrics, client_ca=settings.client_ca_file)
+        self.certificate.poll()
+        self._checks: tuple[Callable[[], Check], ...] = (
+            lambda: drain_check(self.lifecycle),
+            lambda: inventory_check(source),
+            self.certificate.check,
+        )
+        app = create_app(source, policy, lifecycle=self.lifecycle, metrics=self.metrics, workloads=settings.workloads)
+        self._sockets = _listen(host, settings.port), _listen(host, settings.health_port)
+        self._https = _Server(
+            uvicorn.Config(
+                app,
+                http=guarded(client_names=settings.client_names),
+                ssl_context_factory=lambda _config, _default: self.certificate.context,
+                timeout_keep_alive=round(settings.keep_alive_seconds),
+                **_COMMON,
+            )
+        )
+        self._health = _Server(uvicorn.Config(create_health_app(self._checks, self.metrics), http=guarded(), **_COMMON))
+        self._drain_seconds = settings.drain_seconds
+        self._ending = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The HTTPS port, as chosen where 0 was asked for."""
+        return int(self._sockets[0].getsockname()[1])
+
+    @property
+    def health_port(self) -> int:
+        """The plain port, likewise."""
+        return int(self._sockets[1].getsockname()[1])
+
+    @property
+    def listening(self) -> bool:
+        """Whether both ports accept connections."""
+        return self._https.started and self._health.started
+
+    def terminate(self) -> None:
+        """Drain and end; asked a second time, end at once."""
+        if self.lifecycle.leaving:
+            self._hurry.set()
+        LOGGER.info("ending at once" if self.lifecycle.leaving else "draining")
+        self.lifecycle.drain()
+        self._ending.set()
+
+    def stop(self) -> None:
+        """End without the drain time: somebody at a terminal waits, and no endpoint list has to catch up."""
+        self._drain_seconds = 0.0
+        self.terminate()
+
+    async def run(self, ready: Callable[[], None] | None = None) -> bool:
+        """Serve until told to end; `ready` is called once, when everything is. Returns whether the end was orderly."""
+        https, health = self._sockets
+        serving = [
+            asyncio.create_task(self._https.serve([https]), name="https"),
+            asyncio.create_task(self._health.serve([health]), name="health"),
+        ]
+        beside = [
+            asyncio.create_task(self._keep_current(), name="inventory"),
+            asyncio.create_task(self.certificate.run(), name="certificate"),
+            asyncio.create_task(self._announce(ready), name="announce"),
+        ]
+        try:
+            await self._end(serving)
+        finally:
+            for task in (*serving, *beside):
+                task.cancel()
+            results = await asyncio.gather(*serving, *beside, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                LOGGER.error("unexpected end of a task", exc_info=result)
+        return not self._hurry.is_set() and not any(isinstance(result, Exception) for result in results)
+
+    async def _end(self, serving: list[asyncio.Task[None]]) -> None:
+        """Wait for the word to end, or for a listener that fails, and go through the phases."""
+        ending = asyncio.create_task(self._ending.wait())
+        await asyncio.wait([ending, *serving], return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        self.lifecycle.drain()
+        if not any(task.done() for task in serving):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._drain_seconds)
+        self.lifecycle.close()
+        hurry: asyncio.Future[Any] = asyncio.create_task(self._hurry.wait())
+        self._https.should_exit = self._health.should_exit = True
+        ended: asyncio.Future[Any] = asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.wait([hurry, ended], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+
+    async def _keep_current(self) -> None:
+        """Run the source, which ends by itself only where nothing changes. A bug in it must not end the service:
+        every replica would meet it at the same moment, and the last inventory is better than none.
+        """
+        while True:
+            try:
+                await self._source.run()
+            except Exception:
+                LOGGER.exception("the inventory is no longer kept current, trying again")
+                await asyncio.sleep(RESTART_SECONDS)
+            else:
+                return
+
+    async def _announce(self, ready: Callable[[], None] | None) -> None:
+        # Polled: whether a source or a certificate is there is a question to ask, nothing that either would announce.
+        while not (self.listening and all(check().ok for check in self._checks)):  # noqa: ASYNC110
+            await asyncio.sleep(READY_POLL_SECONDS)
+        # What lives now lives for good: the collector need not look at it again with every full collection.
+        gc.collect()
+        gc.freeze()
+        status = self._source.status()
+        fields = {"port": self.port, "healthPort": self.health_port, "nodes": status.nodes, "configs": status.configs}
+        LOGGER.info("ready", extra={FIELDS: fields})
+        if ready is not None:
+            ready()
+
+
+_COMMON: dict[str, Any] = {
+    "lifespan": "off",
+    "ws": "none",
+    "proxy_headers": False,
+    "server_header": False,
+    "access_log": False,
+    "log_config": None,
+    "timeout_graceful_shutdown": CLOSE_SECONDS,
+}
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without its signal handlers: signals are the process's, and two servers share it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bind; an empty host means every address, of IPv6 as well where there is any."""
+    try:
+        if not host and socket.has_dualstack_ipv6():
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        where = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+        raise ListenError(f"cannot listen on {where}: {error.strerror or error}") from None
+
+
+def _fingerprint(settings: WebhookSettings) -> str:
+    """Return a short hash of the settings, to see whether replicas run with the same."""
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
