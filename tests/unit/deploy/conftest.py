@@ -18,19 +18,19 @@ Objects = list[Object]
 
 
 @lru_cache
-def _render(target: Path) -> str:
+def _render(target: Path) -> Objects:
     done = subprocess.run(["kubectl", "kustomize", str(target)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, f"kustomize warns: {done.stderr}"
-    return done.stdout
+    return list(yaml.load_all(done.stdout, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 @pytest.fixture(scope="session")
 def render() -> Callable[[str | Path], Objects]:
-    """Objects of a kustomization, by its folder (relative ones are below the repository's root)."""
+    """Objects of a kustomization, to be read only, by its folder (relative ones are below the repository's root)."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    return lambda target: list(yaml.safe_load_all(_render(ROOT / target)))
+    return lambda target: _render(ROOT / target)
 
 
 @pytest.fixture(scope="session")

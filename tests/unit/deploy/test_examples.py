@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from click.testing import CliRunner
 
 FOLDER = Path(__file__).parents[3] / "deploy/examples"
 FILES = sorted(p.name for p in FOLDER.glob("*.yaml"))
@@ -83,14 +86,88 @@ def test_quotas_for_containers_name_containers() -> None:
     assert named <= {c["name"] for c in pod["spec"]["containers"]}
 
 
-def test_the_rejected_one_quotes_its_message() -> None:
-    comment = " ".join(
-        line.removeprefix("#").strip()
-        for line in (FOLDER / "rejected.yaml").read_text().splitlines()
-        if line[:1] == "#"
-    )
-    assert (
-        'admission webhook "pods.mps.nvidia.com" denied the request: spec.containers[0] (cuda-app): '
-        "memory-limit 5Gi × 4 shares = 20480Mi, but a card of config mps-4x has 15360Mi (1 node, Tesla-T4): "
-        "ask for at most 3840Mi, or use mps-2x [memory-over-budget]"
-    ) in comment
+# What the webhook makes of them
+
+
+def node(config: str, replicas: int) -> dict[str, Any]:
+    labels = {
+        "nvidia.com/device-plugin.config": config,
+        "nvidia.com/gpu.memory": "15360",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/gpu.replicas": str(replicas),
+        "nvidia.com/gpu.product": "Tesla-T4" if replicas == 1 else "Tesla-T4-SHARED",
+        "nvidia.com/gpu.sharing-strategy": "none" if replicas == 1 else "mps",
+        "nvidia.com/gpu.compute.major": "7",
+        "nvidia.com/gpu.compute.minor": "5",
+    }
+    status = {"allocatable": {"nvidia.com/gpu": str(replicas)}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": config, "labels": labels}, "status": status}
+
+
+Check = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def check(runtime: list[dict[str, Any]], tmp_path: Path) -> Check:
+    """`kubectl mps check` on one node for each config named, with the configs that are shipped."""
+
+    def run(name: str, *configs: tuple[str, int]) -> dict[str, Any]:
+        from webhook.cli.kubectl import main
+
+        nodes, config_map = tmp_path / "nodes.yaml", tmp_path / "configs.yaml"
+        nodes.write_text(yaml.safe_dump_all([node(*c) for c in configs]))
+        config_map.write_text(yaml.safe_dump(next(o for o in runtime if o["kind"] == "ConfigMap")))
+        arguments = ["check", "-f", str(FOLDER / name), "--nodes", str(nodes), "--configs", str(config_map)]
+        done = CliRunner().invoke(main, [*arguments, "-o", "json"])
+        (verdict,) = json.loads(done.stdout)
+        assert done.exit_code == (0 if verdict["allowed"] else 1)
+        found: dict[str, Any] = verdict
+        return found
+
+    return run
+
+
+TWO = (("mps-2x", 2), ("mps-4x", 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("basic.yaml", []),
+        ("batch-job.yaml", []),
+        ("ci-job.yaml", []),
+        ("inference.yaml", []),
+        ("jupyter.yaml", []),
+        ("limits-by-variable.yaml", ["limit-rewritten", "steered"]),
+        ("per-container.yaml", []),
+        ("pinned-config.yaml", []),
+        ("rejected.yaml", ["memory-over-budget"]),
+    ],
+)
+def test_verdict(check: Check, name: str, codes: list[str]) -> None:
+    verdict = check(name, *TWO)
+    assert [f["code"] for f in verdict["findings"]] == codes
+    assert verdict["allowed"] is (name != "rejected.yaml")
+
+
+def test_verdicts_are_asked_for_every_example() -> None:
+    (mark,) = test_verdict.pytestmark  # type: ignore[attr-defined]
+    assert [name for name, _ in mark.args[1]] == FILES
+
+
+def test_the_rejected_one_gets_the_message_it_quotes(check: Check) -> None:
+    comment = (FOLDER / "rejected.yaml").read_text().split("apiVersion")[0].replace("#", " ")
+    (finding,) = check("rejected.yaml", *TWO)["findings"]
+    assert f"denied the request: {finding['message']}" in " ".join(comment.split())
+
+
+def test_the_batch_is_steered_away_from_whole_cards(check: Check) -> None:
+    verdict = check("batch-job.yaml", *TWO, ("mps-1x", 1))
+    assert [f["code"] for f in verdict["findings"]] == ["steered"]
+    assert verdict["candidates"] == {"fit": ["mps-2x", "mps-4x"], "unfit": ["mps-1x"]}
+
+
+def test_two_processes_get_half_each(check: Check) -> None:
+    patch = json.dumps(check("inference.yaml", *TWO)["patch"])
+    assert "0=3072M" in patch
+    assert '"15"' in patch

@@ -94,7 +94,7 @@ def test_config_managers_read_what_the_main_container_reads(
     env = environment(by_name[manager])
     assert env["NODE_LABEL"] == "nvidia.com/device-plugin.config"
     assert env["NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
-    assert env["KUBECONFIG"] == ""
+    assert env["KUBECONFIG"] is None, "set, and empty: the pod's own account"
     assert env["CONFIG_FILE_SRCDIR"] == "/available-configs"
     assert env["FALLBACK_STRATEGIES"] == "named,single"
     assert by_name[manager]["command"] == ["config-manager"]
