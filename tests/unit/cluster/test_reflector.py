@@ -283,8 +283,9 @@ def test_server_restart(api: Any, mirror: Any, until: Any, caplog: pytest.LogCap
     until(lambda: m.records == {"a": "", "b": ""})
     assert m.reflector.problem is None
     assert api.count(PATH, watch=False) == 1
-    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert warnings == ["GET /api/v1/nodes: no connection: [Errno 111] Connection refused"]
+    # Said once, however often it was tried; a connection that was lost in the closing is another matter.
+    refused = "GET /api/v1/nodes: no connection: [Errno 111] Connection refused"
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING].count(refused) == 1
 
 
 @pytest.mark.parametrize(
