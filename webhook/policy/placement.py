@@ -42,6 +42,18 @@ class Steering:
     terms: tuple[Term, ...]
     configs: tuple[str, ...]
 
+    def remaining(self) -> str:
+        """What remains, as a phrase: ``mps-2x, mps-4x (cards from 20480Mi)``."""
+        phrases = dict.fromkeys(self.configs, "")
+        for term in self.terms:
+            memory = next((r.values[0] for r in term if r.key == MEMORY_LABEL and r.operator == "Gt"), None)
+            newer = any(r.key in (MAJOR_LABEL, MINOR_LABEL) and r.operator == "Gt" for r in term)
+            named = next((r.values for r in term if r.key == CONFIG_LABEL), ())
+            limits = [f"cards from {int(memory) + 1}Mi"] if memory else []
+            limits += ["newer cards"] * newer
+            phrases.update((c, f" ({', '.join(limits)})") for c in named if c in phrases and limits)
+        return ", ".join(config + phrase for config, phrase in phrases.items())
+
 
 def steer(case: Case, fit: Sequence[Group], unfit: Sequence[Group]) -> Steering | None:
     """Node affinity that leaves the fitting groups, None where labels cannot say it. Both sides have members."""

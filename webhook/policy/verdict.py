@@ -194,7 +194,7 @@ def _steered(judged: _Judged, steering: Steering) -> Finding:
         "steered",
         "warn",
         "spec.affinity",
-        f"restricted to nodes of config {', '.join(steering.configs)}; elsewhere it fails {_codes(judged)}",
+        f"restricted to nodes of config {steering.remaining()}; elsewhere it fails {_codes(judged)}",
         f"pin {CONFIG_LABEL} to choose yourself",
     )
 
