@@ -15,7 +15,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,9 @@ def serving() -> Iterator[http.client.HTTPSConnection]:
                 sys.exit("the service did not start")
             print(f"serving on {said['https']}, CA {said['ca']}")
             context = ssl.create_default_context(cafile=said["ca"])
-            yield http.client.HTTPSConnection(
-                "127.0.0.1", int(said["https"].rpartition(":")[2]), context=context, timeout=10
-            )
+            port = int(said["https"].rpartition(":")[2])
+            with closing(http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)) as connection:
+                yield connection
         finally:
             process.send_signal(signal.SIGINT)  # SIGTERM would drain first
 

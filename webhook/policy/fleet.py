@@ -57,8 +57,10 @@ class Group:
 
     def holds(self, request: Mapping[str, int]) -> bool:
         """Whether a node has at least these amounts of the GPU resources."""
-        amounts = dict(self.allocatable)
-        return all(amounts.get(resource, 0) >= count for resource, count in request.items())
+        for resource, count in request.items():
+            if not any(name == resource and amount >= count for name, amount in self.allocatable):
+                return False
+        return True
 
 
 class Fleet:

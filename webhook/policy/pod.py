@@ -82,18 +82,17 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod as the rules see it. ``containers`` are init containers, sidecars and containers, in the spec's order."""
+    """A pod as the rules see it. ``containers`` are init containers, sidecars and containers, in the spec's order.
+
+    ``gpu_containers`` are those among them that ask for at least one GPU.
+    """
 
     annotations: Mapping[str, Any]
     labels: Mapping[str, Any]
     containers: tuple[Container, ...]
+    gpu_containers: tuple[Container, ...]
     host_ipc: bool
     scheduling: Scheduling
-
-    @property
-    def gpu_containers(self) -> tuple[Container, ...]:
-        """Those that ask for at least one GPU."""
-        return tuple(c for c in self.containers if c.requests)
 
     @property
     def has_qgpu(self) -> bool:
@@ -123,15 +122,17 @@ class Pod:
 def read_pod(raw: Mapping[str, Any]) -> Pod:
     """Read a Pod object, or a pod template, of any shape."""
     metadata, spec = _map(raw.get("metadata")), _map(raw.get("spec"))
+    containers = tuple(
+        read_container(entry, f"spec.{group}[{i}]", f"/spec/{group}/{i}", kind)
+        for group, kind in _GROUPS
+        for i, entry in enumerate(_list(spec.get(group)))
+        if isinstance(entry, dict)
+    )
     return Pod(
         annotations=_map(metadata.get("annotations")),
         labels=_map(metadata.get("labels")),
-        containers=tuple(
-            read_container(entry, f"spec.{group}[{i}]", f"/spec/{group}/{i}", kind)
-            for group, kind in _GROUPS
-            for i, entry in enumerate(_list(spec.get(group)))
-            if isinstance(entry, dict)
-        ),
+        containers=containers,
+        gpu_containers=tuple(c for c in containers if c.requests),
         host_ipc=spec.get("hostIPC") is True,
         scheduling=read_scheduling(spec),
     )

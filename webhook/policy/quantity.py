@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 MIB = 1 << 20
 
@@ -41,10 +42,11 @@ _SUFFIXES = {
 }
 
 
+@lru_cache(maxsize=1024)
 def parse_quantity(text: str) -> Fraction:
     """The exact value of a quantity, capped at ``±MAX_VALUE``.
 
-    Raises ValueError where Kubernetes refuses the text too.
+    Raises ValueError where Kubernetes refuses the text too. Kept for the next call: a fleet writes few quantities.
     """
     match = _FORM.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:

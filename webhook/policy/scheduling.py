@@ -6,7 +6,7 @@ would refuse anyway matches nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,17 +85,18 @@ class Scheduling:
 
     def selects(self, labels: Mapping[str, str], name: str) -> bool:
         """Whether the node selector and the required node affinity admit a node; nodeName is not looked at."""
-        if any(labels.get(key) != value for key, value in self.selector):
-            return False
+        for key, value in self.selector:
+            if labels.get(key) != value:
+                return False
         return self.terms is None or any(term and all(r.holds(labels, name) for r in term) for term in self.terms)
 
-    def tolerates(self, taints: Iterable[Taint], resources: Iterable[str]) -> bool:
+    def tolerates(self, taints: Sequence[Taint], resources: Iterable[str]) -> bool:
         """Whether it may be placed in spite of the taints.
 
         The admission plugin ExtendedResourceToleration tolerates ``NoSchedule`` taints that are keyed like a resource
         the pod asks for, so these count as tolerated.
         """
-        return all(
+        return not taints or all(
             taint.effect not in ("NoSchedule", "NoExecute")
             or taint.key.startswith(_PASSING_TAINTS)
             or (taint.effect == "NoSchedule" and taint.key in resources)
