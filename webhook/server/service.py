@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import json
+import os
 import socket
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -41,8 +43,8 @@ class ListenError(Exception):
 class Service:
     """The webhook as a process runs it.
 
-    Making one binds both ports (raises ListenError) and reads the certificate; `run` serves until `terminate` or
-    `stop`. Everything but `run` may be called before it; during it, from the event loop's thread only.
+    Making one binds both ports (raises ListenError); `run` serves until `terminate` or `stop`, which are to be called
+    from the event loop's thread.
     """
 
     def __init__(self, settings: WebhookSettings, source: Source, policy: Policy, *, host: str = "") -> None:
@@ -50,14 +52,13 @@ class Service:
         self.lifecycle = Lifecycle(settings.max_in_flight)
         self.metrics = Metrics(source, self.lifecycle, settings_hash=_fingerprint(settings))
         self.certificate = ServingCertificate(settings.tls_dir, self.metrics, client_ca=settings.client_ca_file)
-        self.certificate.poll()
         self._checks: tuple[Callable[[], Check], ...] = (
             lambda: drain_check(self.lifecycle),
             lambda: inventory_check(source),
             self.certificate.check,
         )
         app = create_app(source, policy, lifecycle=self.lifecycle, metrics=self.metrics, workloads=settings.workloads)
-        self._sockets = _listen(host, settings.port), _listen(host, settings.health_port)
+        self._sockets = _listen_both(host, settings.port, settings.health_port)
         self._https = _Server(
             uvicorn.Config(
                 app,
@@ -102,6 +103,7 @@ class Service:
 
     async def run(self, ready: Callable[[], None] | None = None) -> bool:
         """Serve until told to end; `ready` is called once, when everything is. Returns whether the end was orderly."""
+        self.certificate.poll()
         https, health = self._sockets
         serving = [
             asyncio.create_task(self._https.serve([https]), name="https"),
@@ -185,6 +187,15 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _listen_both(host: str, port: int, health_port: int) -> tuple[socket.socket, socket.socket]:
+    https = _listen(host, port)
+    try:
+        return https, _listen(host, health_port)
+    except ListenError:
+        https.close()
+        raise
+
+
 def _listen(host: str, port: int) -> socket.socket:
     """Bind; an empty host means every address, of IPv6 as well where there is any."""
     try:
@@ -194,9 +205,16 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         where = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
-        raise ListenError(f"cannot listen on {where}: {error.strerror or error}") from None
+        # The module's own text repeats the address, and that of a failed look-up has no errno of the system.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        raise ListenError(f"cannot listen on {where}: {why}") from None
 
 
 def _fingerprint(settings: WebhookSettings) -> str:
-    """Return a short hash of the settings, to see whether replicas run with the same."""
-    return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
+    """Return a short hash of the settings, the same in every replica that runs with the same."""
+    found = json.dumps(settings.model_dump(), sort_keys=True, default=_plain)
+    return hashlib.sha256(found.encode()).hexdigest()[:12]
+
+
+def _plain(value: object) -> object:
+    return sorted(value) if isinstance(value, frozenset) else str(value)
