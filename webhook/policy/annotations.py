@@ -122,7 +122,8 @@ def _read_key(text: str) -> Key | None:
 
 
 def _closest(word: str, names: tuple[str, ...]) -> str:
-    return get_close_matches(word.lower(), names, n=1, cutoff=0.0)[0]
+    # A key that was not validated yet may be of any length, and the comparison's cost grows with it.
+    return get_close_matches(word[:64].lower(), names, n=1, cutoff=0.0)[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,11 @@ def unknown_annotation(case: Case) -> Iterator[Finding]:
     """A key of the domain that is none of ours."""
     for key in case.annotations.unknown:
         yield Finding(
-            "unknown-annotation", "deny", field_of(key), "no such annotation", f"did you mean {nearest(key)}?"
+            "unknown-annotation",
+            "deny",
+            field_of(key),
+            "no such annotation",
+            f"did you mean {shown(nearest(key), 100)}?",
         )
 
 
