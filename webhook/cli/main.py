@@ -93,12 +93,13 @@ def serve(
             click.echo(f"ca: {settings.tls_dir / 'ca.crt'}")
         click.echo(f"https: https://{_shown(host)}:{service.port}")
         click.echo(f"health: http://{_shown(host)}:{service.health_port}")
-        orderly = _run(service)
-    sys.exit(0 if orderly else 1)
+        _run(service, stack)
 
 
-def _run(service: Service) -> bool:
+def _run(service: Service, stack: ExitStack) -> None:
+    """Run until the end. An end that is not orderly closes `stack` and leaves with 1 at once."""
     import asyncio
+    import os
     import signal
 
     import uvloop
@@ -110,7 +111,11 @@ def _run(service: Service) -> bool:
         return await service.run(lambda: click.echo("ready"))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run())
+        if not runner.run(run()):
+            # Closing the loop would wait for its threads, and those may wait for the network.
+            stack.close()
+            sys.stdout.flush()
+            os._exit(1)
 
 
 def _service(settings: WebhookSettings, source: Source, host: str) -> Service:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from webhook.server.faults import Fault
@@ -39,18 +40,18 @@ class BodyReader:
         """Bytes of the budget in use."""
 
     async def read(self, headers: Iterable[tuple[bytes, bytes]], receive: Receive, deadline: float) -> bytes:
-        """Return the whole body; `deadline` is by the running loop's clock. Raises Fault 400, 408, 413, 415, 503, 504.
+        """Return the whole body; `deadline` is of `time.monotonic`. Raises Fault 400, 408, 413, 415, 503, 504.
 
         The type and the announced length are looked at before a byte of the body is, and no more is ever buffered
         than the limit and one chunk of the server's.
         """
         self._check_headers(headers)
-        limit = min(deadline, asyncio.get_running_loop().time() + self._read_seconds)
+        granted = deadline - monotonic()
         try:
-            async with asyncio.timeout_at(limit):
+            async with asyncio.timeout(min(granted, self._read_seconds)):
                 return await self._collect(receive)
         except TimeoutError:
-            if limit == deadline:
+            if granted <= self._read_seconds:
                 raise late() from None
             text = f"the request body did not arrive within {self._read_seconds:g} seconds"
             raise Fault(408, text, counted="slow-body", close=True) from None

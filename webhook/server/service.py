@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 10
 """How long requests already taken may still run once the drain is over."""
+HURRY_SECONDS = 0.5
 RESTART_SECONDS = 5.0
 BACKLOG = 2048
 READY_POLL_SECONDS = 0.05
@@ -117,13 +118,16 @@ class Service:
         try:
             await self._end(serving)
         finally:
-            for task in (*serving, *beside):
+            tasks = (*serving, *beside)
+            for task in tasks:
                 task.cancel()
-            results = await asyncio.gather(*serving, *beside, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                LOGGER.error("unexpected end of a task", exc_info=result)
-        return not self._hurry.is_set() and not any(isinstance(result, Exception) for result in results)
+            await asyncio.wait(tasks, timeout=HURRY_SECONDS if self._hurry.is_set() else CLOSE_SECONDS)
+        failed = [task for task in tasks if task.done() and not task.cancelled() and task.exception()]
+        for task in failed:
+            LOGGER.error(
+                "unexpected end of a task", exc_info=task.exception(), extra={FIELDS: {"task": task.get_name()}}
+            )
+        return not failed and not self._hurry.is_set()
 
     async def _end(self, serving: list[asyncio.Task[None]]) -> None:
         """Wait for the word to end, or for a listener that fails, and go through the phases."""
