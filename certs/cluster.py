@@ -133,13 +133,20 @@ class KubernetesCluster:
             return Configuration(webhooks, _version(found))
 
     def publish(self, target: Target, configuration: Configuration, bundle: bytes) -> None:
-        """See `Cluster`. A JSON Patch of the caBundles alone, bound to the version that was read."""
-        operations: list[JSON] = [{"op": "test", "path": "/metadata/resourceVersion", "value": configuration.version}]
-        for index, (_, present) in enumerate(configuration.webhooks):
-            if present != bundle:
-                path = f"/webhooks/{index}/clientConfig/caBundle"
-                operations.append({"op": "add", "path": path, "value": _encode(bundle)})
-        if self._transport.request("PATCH", _path(target), operations, "application/json-patch+json") is None:
+        """See `Cluster`. A strategic merge by the webhooks' names that touches nothing but caBundle.
+
+        Not a JSON Patch with a `test` of the version: the API server answers one that does not hold with the same
+        bare 422 as any other fault, while a version in a merge patch gives a plain conflict.
+        """
+        patch = {
+            "metadata": {"resourceVersion": configuration.version},
+            "webhooks": [
+                {"name": name, "clientConfig": {"caBundle": _encode(bundle)}}
+                for name, present in configuration.webhooks
+                if present != bundle
+            ],
+        }
+        if self._transport.request("PATCH", _path(target), patch, "application/strategic-merge-patch+json") is None:
             raise ConflictError(f"{target} was deleted meanwhile")
 
 

@@ -62,15 +62,15 @@ class Policy:
             raise ValueError("the settle time cannot be negative")
         if self.leaf_lifetime < max(3 * self.settle, timedelta(seconds=3)):
             raise ValueError(
-                f"leaf lifetime {_seconds(self.leaf_lifetime)} is too short: the third of it that is left at renewal "
-                f"has to be at least the settle time, {_seconds(self.settle)}, and a second"
+                f"leaf lifetime {_span(self.leaf_lifetime)} is too short: a third of it is left at renewal, and that "
+                f"has to be at least the settle time, {_span(self.settle)}, and at least 1s"
             )
         if self.authority_lifetime > timedelta(days=36500):
             raise ValueError("the authority lifetime cannot be more than 100 years")
         if self.authority_lifetime < max(self.leaf_lifetime, 6 * self.settle):
             raise ValueError(
-                f"authority lifetime {_seconds(self.authority_lifetime)} is too short: it has to be at least the leaf "
-                f"lifetime, {_seconds(self.leaf_lifetime)}, and six times the settle time, {_seconds(self.settle)}"
+                f"authority lifetime {_span(self.authority_lifetime)} is too short: it has to be at least the leaf "
+                f"lifetime, {_span(self.leaf_lifetime)}, and six times the settle time, {_span(self.settle)}"
             )
 
 
@@ -347,5 +347,6 @@ def _ours(observed: Mapping[Target, Observed], policy: Policy) -> set[x509.Certi
     return {one for one in found if is_authority(one) and bears_name(one, policy.names[0])}
 
 
-def _seconds(duration: timedelta) -> str:
-    return f"{duration.total_seconds():g}s"
+def _span(duration: timedelta) -> str:
+    days, rest = divmod(duration, timedelta(days=1))
+    return f"{duration.total_seconds():g}s" if rest or not days else f"{days}d"

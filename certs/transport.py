@@ -80,8 +80,8 @@ def interpret(method: str, path: str, status: int, content: bytes) -> JSON | Non
         return answer
     message = str(answer.get("message", "")) if isinstance(answer, dict) else ""
     text = f"{method} {path}: HTTP {status}{': ' if message else ''}{' '.join(message.split())[:500]}"
-    # 409: the version is another, or the object exists; 422: a `test` of a JSON Patch did not hold.
-    if status == 409 or (status == 422 and method == "PATCH" and "testing" in message):
+    # The version is not the one that was read any more, or what was to be created exists.
+    if status == 409:
         raise ConflictError(text)
     raise ClusterError(text)
 
