@@ -36,6 +36,9 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+_LASTED = 1.0
+"""Seconds after which a watch counts as one that worked, even where nothing happened in it."""
+
 _POSITION_HOLDS = (0, 401, 403, 429)
 """No answer, no right, no room: the position is as good as before. Any other refusal may be about the position."""
 
@@ -116,6 +119,7 @@ class Reflector(Generic[T]):
         self._records: dict[str, T] | None = None
         self._version: str | None = None
         self._failures = 0
+        self._expired = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._stream: WatchStream | None = None
@@ -191,16 +195,17 @@ class Reflector(Generic[T]):
                 return
             for line in stream.lines():
                 self._apply(line)
-                self._failures = 0
+                self._failures, self._expired = 0, False
                 self._heard()
                 events += 1
         finally:
             with self._lock:
                 self._stream = None
             stream.close()
-        if not events and self._clock() - opened < 1.0:
+            if self._clock() - opened >= _LASTED:
+                self._failures = 0
+        if not events and self._clock() - opened < _LASTED:
             raise ApiError(f"watch of {self.resource.path}: the server ended it at once")
-        self._failures = 0
 
     def _apply(self, line: bytes) -> None:
         """Apply one event and move on to its version. Raises ApiError, with the position given up, on what is none."""
@@ -244,7 +249,11 @@ class Reflector(Generic[T]):
     def _failed(self, error: ApiError) -> None:
         if self._stopping.is_set():
             return
-        self._failures += 1
+        # A server that calls a position expired is in order, however long it was away: list at once. API servers do so
+        # after each start. Only where the next position is expired too does the waiting grow.
+        expired = error.status == 410
+        self._failures = 1 if expired and not self._expired else self._failures + 1
+        self._expired = expired
         self.restarts += 1
         text = str(error)
         if text != self.problem:

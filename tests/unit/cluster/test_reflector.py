@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kubernetes.client import Configuration
 
+from webhook.cluster.client import ApiError
 from webhook.cluster.reflector import Reflector, Resource, Timing
 
 PATH = "/api/v1/nodes"
@@ -367,6 +368,68 @@ def test_back_off_doubles_up_to_its_limit_with_some_chance(api: Any, until: Any)
     m.thread.join(5)
     for wait, longest in zip(waits, [0.25, 0.5, 1, 2, 4, 8, 16, 30, 30, 30], strict=False):
         assert longest / 2 <= wait <= longest
+
+
+class Scripted:
+    """A client whose watches fail one after the other, as told: at once with a status, or after some silent seconds."""
+
+    def __init__(self, *script: float) -> None:
+        self.script = list(script)
+        self.now = 0.0
+
+    def get(self, path: str, query: Any, *, timeout: float) -> Any:
+        return {"metadata": {"resourceVersion": "1"}, "items": []}
+
+    def watch(self, path: str, query: Any, *, timeout: float) -> Any:
+        step = self.script.pop(0)
+        if isinstance(step, int):
+            raise ApiError("refused", step)
+        return Silent(self, step)
+
+
+class Silent:
+    def __init__(self, client: Scripted, seconds: float) -> None:
+        self.client, self.seconds = client, seconds
+
+    def lines(self) -> Iterator[bytes]:
+        self.client.now += self.seconds
+        raise ApiError("nothing heard")
+
+    def interrupt(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("script", "longest"),
+    [
+        pytest.param([429, 429, 429, 429], [1, 2, 4, 8], id="doubles"),
+        pytest.param([0, 0, 0, 410, 0], [1, 2, 4, 1, 2], id="expired after an outage: list at once"),
+        pytest.param([410, 410, 410], [1, 2, 4], id="expired again and again"),
+        pytest.param([429, 429, 70.0, 429], [1, 2, 1, 2], id="a watch that lasted counts as a success"),
+        pytest.param([429, 429, 0.5, 429], [1, 2, 4, 8], id="one that did not counts for nothing"),
+    ],
+)
+def test_what_the_waiting_grows_with(script: list[float], longest: list[float]) -> None:
+    client = Scripted(*script)
+    waits: list[float] = []
+    reflector: Any = Reflector(
+        client,  # type: ignore[arg-type]
+        Resource("nodes", PATH, labels_of),
+        lambda: None,
+        timing=Timing(backoff_first=1.0),
+        clock=lambda: client.now,
+    )
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if not client.script:
+            reflector._stopping.set()
+
+    reflector._stopping.wait = wait
+    reflector.run()
+    assert len(waits) == len(longest)
+    assert all(limit / 2 <= seconds <= limit for seconds, limit in zip(waits, longest, strict=True))
 
 
 def test_watch_that_ends_at_once_is_not_opened_in_a_hot_loop(api: Any, mirror: Any, until: Any) -> None:
