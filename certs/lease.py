@@ -51,6 +51,7 @@ class Leadership:
         self._duration = duration
         self._seen: Record | None = None
         self._seen_at: datetime | None = None
+        self._renewed_at: datetime | None = None
         self.leading = False
 
     def hold(self, now: datetime) -> bool:
@@ -77,21 +78,19 @@ class Leadership:
         found = self._store.read()
         if found is None:
             self._store.write(self._identity, self._duration, now, transitions=0, acquired=True, version=None)
+            self._renewed_at = now
             return True
         if self._seen != found:
             self._seen, self._seen_at = found, now
         if found.holder == self._identity:
             # Renewed at a third of its duration only: between two renewals nothing has to be written.
-            if not self.leading or self._age(now) >= self._duration / 3:
+            if self._renewed_at is None or now - self._renewed_at >= self._duration / 3:
                 self._write(self._identity, self._duration, now, found)
             return True
-        if found.holder and self._age(now) < found.duration:
+        if found.holder and self._seen_at is not None and now - self._seen_at < found.duration:
             return False
         self._write(self._identity, self._duration, now, found)
         return True
-
-    def _age(self, now: datetime) -> timedelta:
-        return timedelta(0) if self._seen_at is None else now - self._seen_at
 
     def _write(self, holder: str, duration: timedelta, now: datetime, found: Record) -> None:
         acquired = holder not in ("", found.holder)
@@ -103,6 +102,7 @@ class Leadership:
             acquired=acquired,
             version=found.version,
         )
+        self._renewed_at = now
 
 
 class KubernetesLease:

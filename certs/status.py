@@ -154,7 +154,7 @@ def serve(status: Status, port: int, host: str = "") -> ThreadingHTTPServer:
             """Probes every few seconds are nothing for a log."""
 
     server = _bind(host, port, Handler)
-    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="health", daemon=True).start()
     return server
 
 

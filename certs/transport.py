@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
+import yaml
 from kubernetes import client, config
 
 from certs.cluster import JSON, ClusterError, ConflictError
@@ -36,7 +37,7 @@ class KubernetesTransport:
                 config.load_kube_config(  # type: ignore[no-untyped-call]
                     config_file=kubeconfig, client_configuration=configuration
                 )
-        except (config.ConfigException, OSError, ValueError) as error:
+        except (config.ConfigException, yaml.YAMLError, OSError, ValueError) as error:
             raise ClusterError(f"no cluster to talk to: {_line(error)}") from None
         self._configuration = configuration
         self._client = client.ApiClient(configuration)
