@@ -47,7 +47,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """The keys of the domain on one object: those that are ours with their values, the others, what is wrong."""
+    """The keys of the domain on one object: those that are ours with their values, the others, what is wrong.
+
+    ``texts`` are the values as a message quotes them.
+    """
 
     values: Mapping[Key, Value]
     texts: Mapping[Key, str]
@@ -93,13 +96,15 @@ def read_annotations(raw: Mapping[str, Any]) -> Annotations:
             unknown.append(text)
         elif not isinstance(value, str):
             values[key] = None
-            problems.append(_invalid(key, f"{shown(value)} is no string", f'put it in quotes: "{shown(value)}"'))
+            plain = isinstance(value, bool | int | float)
+            hint = f'put it in quotes: "{shown(value)}"' if plain else "write it as one"
+            problems.append(_invalid(key, f"{shown(value)} is no string", hint))
         else:
             read = _READERS[key.name](value)
             values[key] = None if isinstance(read, _Wrong) else read
             if isinstance(read, _Wrong):
                 problems.append(_invalid(key, read.problem, read.hint))
-    return Annotations(values, {k: str(own[str(k)]) for k in values}, tuple(unknown), tuple(problems))
+    return Annotations(values, {k: shown(own[str(k)]) for k in values}, tuple(unknown), tuple(problems))
 
 
 def nearest(key: str) -> str:

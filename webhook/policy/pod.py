@@ -205,10 +205,10 @@ def _gpu_request(resource: str, limit: object, request: object) -> GpuRequest:
 
 def _amount_problem(value: object) -> str | None:
     try:
-        amount = parse_quantity(str(value)) if not isinstance(value, bool) else None
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError("neither text nor a number")
+        amount = parse_quantity(str(value))
     except ValueError:
-        amount = None
-    if amount is None:
         return f"{shown(value)} is no number"
     if amount < 0:
         return f"{shown(value)} is negative"
@@ -220,8 +220,16 @@ def _amount(value: object) -> int:
 
 
 def shown(value: object, limit: int = 48) -> str:
-    """A value of the user's own, fit to be quoted in a message: one line, printable, short."""
-    text = value if isinstance(value, str) else repr(value)
+    """A value of the user's own, fit to be quoted in a message: one line, printable, short, spelled as in JSON."""
+    match value:
+        case str():
+            text = value
+        case None | bool():
+            text = {None: "null", True: "true", False: "false"}[value]
+        case dict() | list():
+            text = "a map" if isinstance(value, dict) else "a list"
+        case _:
+            text = repr(value)
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

@@ -59,7 +59,7 @@ def _quota(container: Container, annotations: Annotations) -> Quota:
     processes = (annotations.values[processes_key] if processes_key and memory_key else None) or 1
     memory_mib = by_annotation if memory_key else by_variable
     if memory_key:
-        source = f"{MEMORY_LIMIT} {shown(annotations.texts[memory_key])}"
+        source = f"{MEMORY_LIMIT} {annotations.texts[memory_key]}"
     else:
         entry = container.variable(mps.MEMORY_LIMIT)
         source = f"{mps.MEMORY_LIMIT} {shown(entry.value or '')}" if entry else ""

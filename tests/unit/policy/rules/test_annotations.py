@@ -91,8 +91,10 @@ def test_valid_thread_percentage(value: str) -> None:
 @pytest.mark.parametrize("value", ["two", "0", "-1", "1.5", "01", "", " 2", "²", "10000000000"])
 def test_invalid_processes(value: str) -> None:
     assert lines(rules.invalid_value, gpu().memory("4Gi").processes(value)) == [
-        f'deny: {WIDE}/processes]: "{value}" is no whole number of 1 or more: write how many CUDA processes the'
-        " container runs [invalid-processes]"
+        (
+            f'deny: {WIDE}/processes]: "{value}" is no whole number of 1 or more: write how many CUDA processes the'
+            " container runs [invalid-processes]"
+        )
     ]
 
 
@@ -220,8 +222,10 @@ def test_a_key_of_any_kind_makes_one_short_line(key: str) -> None:
 @pytest.mark.parametrize("key", ["mps.nvidia.com/memory-limit", "memory-limit.mps.nvidia.com/app", "MPS.nvidia.com/x"])
 def test_misplaced_label(key: str) -> None:
     assert lines(rules.misplaced_label, gpu().label(key, "3Gi")) == [
-        f"deny: metadata.labels[{key}]: a label asks for nothing: write it under metadata.annotations"
-        " [misplaced-annotation]"
+        (
+            f"deny: metadata.labels[{key}]: a label asks for nothing: write it under metadata.annotations"
+            " [misplaced-annotation]"
+        )
     ]
 
 
@@ -287,8 +291,10 @@ def test_quota_without_gpu(name: str, subject: PodBuilder) -> None:
     annotated = PodBuilder()
     annotated._pod = subject.build()
     assert lines(rules.quota_without_gpu, annotated.annotate(f"mps.nvidia.com/{name}", "1")) == [
-        f"deny: {WIDE}/{name}]: no container of the pod requests a GPU: add resources.limits[nvidia.com/gpu]: 1 to the"
-        " container it is meant for, or drop the annotation [quota-without-gpu]"
+        (
+            f"deny: {WIDE}/{name}]: no container of the pod requests a GPU: add resources.limits[nvidia.com/gpu]: 1 to the"
+            " container it is meant for, or drop the annotation [quota-without-gpu]"
+        )
     ]
 
 
@@ -313,24 +319,30 @@ def test_quota_with_gpu(subject: PodBuilder) -> None:
         pytest.param(
             gpu().processes("4"),
             [
-                f"deny: {WIDE}/processes]: container app has no memory-limit annotation to divide among its processes:"
-                " add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                (
+                    f"deny: {WIDE}/processes]: container app has no memory-limit annotation to divide among its processes:"
+                    " add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                )
             ],
             id="alone",
         ),
         pytest.param(
             gpu().processes("4").env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=4G").container("b").gpu(),
             [
-                f"deny: {WIDE}/processes]: container app, b has no memory-limit annotation to divide among its"
-                " processes: add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                (
+                    f"deny: {WIDE}/processes]: container app, b has no memory-limit annotation to divide among its"
+                    " processes: add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                )
             ],
             id="a variable is none",
         ),
         pytest.param(
             gpu().processes("4", "app").container("b").gpu().memory("4Gi", "b"),
             [
-                "deny: metadata.annotations[processes.mps.nvidia.com/app]: container app has no memory-limit annotation"
-                " to divide among its processes: add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                (
+                    "deny: metadata.annotations[processes.mps.nvidia.com/app]: container app has no memory-limit annotation"
+                    " to divide among its processes: add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                )
             ],
             id="another container's",
         ),
@@ -350,16 +362,20 @@ def test_processes_without_memory(subject: PodBuilder, found: list[str]) -> None
         pytest.param(
             gpu().memory("3Mi").processes("4"),
             [
-                "deny: spec.containers[0] (app): among 4 processes, memory-limit 3Mi leaves each less than 1Mi: ask for"
-                " at most 3 processes [invalid-processes]"
+                (
+                    "deny: spec.containers[0] (app): among 4 processes, memory-limit 3Mi leaves each less than 1Mi: ask for"
+                    " at most 3 processes [invalid-processes]"
+                )
             ],
             id="memory",
         ),
         pytest.param(
             gpu().memory("4Gi").threads("3").processes("4"),
             [
-                "deny: spec.containers[0] (app): among 4 processes, 3% of the threads leaves each less than 1%: ask for"
-                " at most 3 processes [invalid-processes]"
+                (
+                    "deny: spec.containers[0] (app): among 4 processes, 3% of the threads leaves each less than 1%: ask for"
+                    " at most 3 processes [invalid-processes]"
+                )
             ],
             id="threads",
         ),
