@@ -135,3 +135,17 @@ def test_requests_under_way_are_answered_after_the_drain(serve: Callable[..., Ru
         assert b"mps-webhook: this replica is shutting down" in answer
     running.thread.join(10)
     assert running.ended_well == [True]
+
+
+def test_a_client_that_does_not_say_goodbye_holds_nothing_up(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.server.service.GOODBYE_SECONDS", 0.2)
+    running = serve()
+    with running.connect() as silent:
+        silent.sendall(b"GET /mutate HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert read_answer(silent).startswith(b"HTTP/1.1 405 ")
+        running.call(running.service.terminate)
+        running.thread.join(5)
+        assert not running.thread.is_alive()
+    assert running.ended_well == [True]

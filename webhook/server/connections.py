@@ -40,6 +40,11 @@ class GuardedProtocol(HttpToolsProtocol):
     _received = 0
     _in_body = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether no request is with the application: none has come whole in its headers, or it has been answered."""
+        return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr] # None at first
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin: refuse one too many, see who it is, start the clock."""
         super().connection_made(transport)
@@ -60,7 +65,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._received > (MAX_REQUEST_BYTES if self._in_body else MAX_HEAD_BYTES):
             self.transport.abort()
-        elif self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr] # None until the first
+        elif self.idle:
             # Headers are incomplete, or a body goes on although it has been answered: nobody else looks at the clock.
             self._watch()
         else:

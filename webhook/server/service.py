@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from webhook.server.app import create_app
-from webhook.server.connections import guarded
+from webhook.server.connections import GuardedProtocol, guarded
 from webhook.server.health import create_health_app, drain_check, inventory_check
 from webhook.server.lifecycle import Lifecycle
 from webhook.server.logs import FIELDS, LOGGER
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 10
 """How long requests already taken may still run once the drain is over."""
+GOODBYE_SECONDS = 2.0
 HURRY_SECONDS = 0.5
 RESTART_SECONDS = 5.0
 BACKLOG = 2048
@@ -184,11 +185,24 @@ _COMMON: dict[str, Any] = {
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its signal handlers: signals are the process's, and two servers share it."""
+    """uvicorn's server, less its signal handlers: signals are the process's, and two servers share it."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close everything; a client that does not answer the closing of its idle connection is not waited for."""
+        patience = asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self._abort_idle)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            patience.cancel()
+
+    def _abort_idle(self) -> None:
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, GuardedProtocol) and connection.idle:
+                connection.transport.abort()
 
 
 def _listen_both(host: str, port: int, health_port: int) -> tuple[socket.socket, socket.socket]:
