@@ -151,6 +151,7 @@ def read_container(raw: Mapping[str, Any], path: str, pointer: str, kind: Kind) 
     env = raw.get("env")
     resources = _map(raw.get("resources"))
     limits, requests = _map(resources.get("limits")), _map(resources.get("requests"))
+    both = dict.fromkeys((*limits, *requests))
     name = raw.get("name")
     return Container(
         path=path,
@@ -158,7 +159,7 @@ def read_container(raw: Mapping[str, Any], path: str, pointer: str, kind: Kind) 
         name=name if isinstance(name, str) else "",
         kind=kind,
         requests=tuple(_gpu_requests(limits, requests)),
-        qgpu=any(k.startswith(QGPU_PREFIX) for k in (*limits, *requests)),
+        qgpu=any(_gpu_request(k, limits.get(k), requests.get(k)).count for k in both if k.startswith(QGPU_PREFIX)),
         env=_watched(env),
         env_form="list" if isinstance(env, list) else "absent" if env is None else "unreadable",
         mounts_shm=any(
@@ -204,10 +205,9 @@ def _gpu_request(resource: str, limit: object, request: object) -> GpuRequest:
 
 
 def _amount_problem(value: object) -> str | None:
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError("neither text nor a number")
-        amount = parse_quantity(str(value))
+        amount = parse_quantity(str(value) if plain else "")
     except ValueError:
         return f"{shown(value)} is no number"
     if amount < 0:

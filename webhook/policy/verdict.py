@@ -221,7 +221,7 @@ def _codes(judged: _Judged) -> str:
 
 
 def _no_candidate(case: Case, request: Mapping[str, int], *, waits: bool) -> Finding:
-    asked = ", ".join(f"{count} {resource}" for resource, count in request.items())
+    asked = ", ".join(f"{count} {shown(resource)}" for resource, count in request.items())
     scheduling = case.pod.scheduling
     pinned = [value for key, value in scheduling.selector if key == CONFIG_LABEL]
     known = case.inventory.fleet.configs

@@ -20,8 +20,9 @@ def gpu_request_invalid(case: Case) -> Iterator[Finding]:
                     "gpu-request-invalid",
                     "deny",
                     f"{container.path}.resources",
-                    f"{request.resource}: {request.problem}",
-                    f"write a whole number under limits[{request.resource}], and the same or nothing under requests",
+                    f"{shown(request.resource)}: {request.problem}",
+                    f"write a whole number under limits[{shown(request.resource)}], and the same or nothing under "
+                    "requests",
                     shown(container.name),
                 )
 
@@ -50,7 +51,7 @@ def mig_beside_quota(case: Case) -> Iterator[Finding]:
                         "mig-excluded",
                         "deny",
                         container.path,
-                        f"an MPS quota beside {request.resource}, a MIG device, where MPS does not run",
+                        f"an MPS quota beside {shown(request.resource)}, a MIG device, where MPS does not run",
                         "drop the quota, the MIG device is the limit; or ask for nvidia.com/gpu",
                         shown(container.name),
                     )

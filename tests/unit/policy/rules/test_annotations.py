@@ -292,8 +292,8 @@ def test_quota_without_gpu(name: str, subject: PodBuilder) -> None:
     annotated._pod = subject.build()
     assert lines(rules.quota_without_gpu, annotated.annotate(f"mps.nvidia.com/{name}", "1")) == [
         (
-            f"deny: {WIDE}/{name}]: no container of the pod requests a GPU: add resources.limits[nvidia.com/gpu]: 1 to the"
-            " container it is meant for, or drop the annotation [quota-without-gpu]"
+            f"deny: {WIDE}/{name}]: no container of the pod requests a GPU: add resources.limits[nvidia.com/gpu]: 1 to"
+            " the container it is meant for, or drop the annotation [quota-without-gpu]"
         )
     ]
 
@@ -320,8 +320,8 @@ def test_quota_with_gpu(subject: PodBuilder) -> None:
             gpu().processes("4"),
             [
                 (
-                    f"deny: {WIDE}/processes]: container app has no memory-limit annotation to divide among its processes:"
-                    " add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                    f"deny: {WIDE}/processes]: container app has no memory-limit annotation to divide among its"
+                    " processes: add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
                 )
             ],
             id="alone",
@@ -340,8 +340,8 @@ def test_quota_with_gpu(subject: PodBuilder) -> None:
             gpu().processes("4", "app").container("b").gpu().memory("4Gi", "b"),
             [
                 (
-                    "deny: metadata.annotations[processes.mps.nvidia.com/app]: container app has no memory-limit annotation"
-                    " to divide among its processes: add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                    "deny: metadata.annotations[processes.mps.nvidia.com/app]: container app has no memory-limit"
+                    " annotation to divide among its processes: add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
                 )
             ],
             id="another container's",
@@ -363,8 +363,8 @@ def test_processes_without_memory(subject: PodBuilder, found: list[str]) -> None
             gpu().memory("3Mi").processes("4"),
             [
                 (
-                    "deny: spec.containers[0] (app): among 4 processes, memory-limit 3Mi leaves each less than 1Mi: ask for"
-                    " at most 3 processes [invalid-processes]"
+                    "deny: spec.containers[0] (app): among 4 processes, memory-limit 3Mi leaves each less than 1Mi: ask"
+                    " for at most 3 processes [invalid-processes]"
                 )
             ],
             id="memory",
@@ -373,8 +373,8 @@ def test_processes_without_memory(subject: PodBuilder, found: list[str]) -> None
             gpu().memory("4Gi").threads("3").processes("4"),
             [
                 (
-                    "deny: spec.containers[0] (app): among 4 processes, 3% of the threads leaves each less than 1%: ask for"
-                    " at most 3 processes [invalid-processes]"
+                    "deny: spec.containers[0] (app): among 4 processes, 3% of the threads leaves each less than 1%: ask"
+                    " for at most 3 processes [invalid-processes]"
                 )
             ],
             id="threads",
