@@ -14,7 +14,7 @@ CAP_MIB = 6144
 """More than the default limit: who gets this much has no limit at all."""
 
 HOLDS = ["0=2G", "0=2048M", "0=2GB", "0=2Gi", "0=2GiB", "0=2g", "0 = 2G", "0=2G ", "0=2G,", "00=2G", "0=02G"]
-DEFAULT_HOLDS = ["", "0=6G", "0=200G", "0=2147483648", "0=4194304K"]
+DEFAULT_HOLDS = ["", "0=6G", "0=200G", "0=2147483648", "0=4194304K", "0=-1G"]
 NO_LIMIT = [
     "2147483648",
     "2G",
@@ -29,7 +29,6 @@ NO_LIMIT = [
     "0=0",
     "0=0M",
     "0=0G",
-    "0=-1G",
 ]
 CONTEXT_FAILS = ["0=1.5G", "0=4 G", "0=2T", "0=4MB"]
 

@@ -83,6 +83,39 @@ def max_clients(compute_capability: tuple[int, int] | None) -> int:
     return 16 if compute_capability is not None and compute_capability < (7, 5) else 48
 
 
+CONTEXT_MIB = {
+    "NVIDIA-H200": (
+        (2, 58),
+        (4, 58),
+        (6, 58),
+        (8, 65),
+        (10, 72),
+        (12, 80),
+        (16, 101),
+        (20, 123),
+        (25, 145),
+        (33, 182),
+        (50, 271),
+        (100, 514),
+    ),
+}
+"""MiB that a CUDA context takes off the limit, by product and thread percentage (measured: tests/gpu/results)."""
+
+REFERENCE_PRODUCT = "NVIDIA-H200"
+"""The card whose figures are quoted where a card of its own was not measured."""
+
+
+def context_mib(product: str | None, percentage: float) -> int | None:
+    """What a context is known to take at a thread percentage, MiB; None where the card was not measured.
+
+    Between two measured percentages it is the lower one's figure, so it never says more than is sure.
+    """
+    rows = CONTEXT_MIB.get(product or "")
+    if rows is None:
+        return None
+    return max((mib for measured, mib in rows if measured <= percentage), default=rows[0][1])
+
+
 _CLIENTS_BY_CONNECTIONS = ((32, 3), (16, 7), (8, 15), (4, 31))
 
 

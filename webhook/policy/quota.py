@@ -42,6 +42,11 @@ class Quota:
         """The thread percentage of one process, where an annotation asks for one."""
         return None if self.threads is None else self.threads // self.processes
 
+    def threads_on(self, share_threads: int) -> float:
+        """The thread percentage one process has on a share of so many: its own where that is less."""
+        own = self.process_threads or self.thread_variable or share_threads
+        return float(min(own, share_threads))
+
 
 def read_quotas(pod: Pod, annotations: Annotations) -> tuple[Quota, ...]:
     """One quota for each GPU container, in the spec's order."""

@@ -25,6 +25,9 @@ from webhook.policy.quota import Quota
 _REASONS_SHOWN = 3
 _VOLTA = (7, 0)
 
+COMFORTABLE_MIB = 1024
+"""Below it a framework's own needs are felt: measured, PyTorch took about 300 MiB before the first tensor."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRule:
@@ -42,6 +45,14 @@ def memory_over_budget(quota: Quota, profile: Profile) -> bool:
     if not quota.memory_mib or not profile.memory_mib or profile.strategy != "mps" or _other_stack(profile):
         return False
     return quota.memory_mib * profile.replicas > profile.memory_mib
+
+
+def limit_below_context(quota: Quota, profile: Profile) -> bool:
+    """memory-below-minimum: a limit that the CUDA context alone uses up, on a card where that was measured."""
+    if not quota.process_mib or profile.strategy != "mps":
+        return False
+    context = mps.context_mib(profile.product, quota.threads_on(profile.share_threads))
+    return context is not None and quota.process_mib <= context
 
 
 def threads_over_share(quota: Quota, profile: Profile) -> bool:
@@ -97,6 +108,10 @@ def _memory_way_out(quota: Quota, failing: Sequence[Profile], case: Case) -> str
     other = max(others, key=lambda p: p.replicas, default=None)
     elsewhere = f", or use {other.config}" if other else _waiting(case, _fewest(failing))
     return f"ask for at most {mib_text(best.share_mib or 0)}{where}{elsewhere}"
+
+
+def _context_way_out(quota: Quota, _failing: Sequence[Profile], _case: Case) -> str:
+    return f"ask for at least {mib_text(COMFORTABLE_MIB * quota.processes)}"
 
 
 def _threads_way_out(quota: Quota, failing: Sequence[Profile], case: Case) -> str:
@@ -175,6 +190,13 @@ NODE_RULES: tuple[NodeRule, ...] = (
             f"but a card of config {p.config} has {p.memory_mib}Mi"
         ),
         _memory_way_out,
+    ),
+    NodeRule(
+        "memory-below-minimum",
+        limit_below_context,
+        lambda q: f"{q.memory_source} gives {_each(q)}",
+        lambda q, p: f"but the CUDA context alone takes {_context(q, p)} on config {p.config}",
+        _context_way_out,
     ),
     NodeRule(
         "threads-over-share",
@@ -271,6 +293,7 @@ def deny(case: Case, failing: Sequence[tuple[Group, tuple[tuple[Quota, NodeRule]
 def warn(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
     """What is worth saying about the nodes that remain."""
     yield from _threads_capped(case, groups)
+    yield from _memory_tight(case, groups)
     yield from _memory_unknown(case, groups)
     yield from _shm_shadowed(case, groups)
     yield from _config_doubts(case, groups)
@@ -293,6 +316,25 @@ def _threads_capped(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
                 f"ask for at most {max(g.profile.share_threads for g in capped)}",
                 shown(quota.container.name),
             )
+
+
+def _memory_tight(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
+    """memory-below-minimum as a warning: a limit that works, but of which little is left for the program."""
+    for quota in case.quotas:
+        mib = quota.process_mib
+        if not mib or not case.settings.minimum_memory_mib <= mib < COMFORTABLE_MIB:
+            continue
+        shared = [g.profile for g in groups if g.profile.strategy == "mps"]
+        worst = max(shared, key=lambda p: quota.threads_on(p.share_threads), default=None)
+        takes = _context(quota, worst) if worst else "up to 514Mi"
+        yield Finding(
+            "memory-below-minimum",
+            "warn",
+            quota.container.path,
+            f"{quota.memory_source} gives {_each(quota)}; the CUDA context takes {takes}, PyTorch about 150Mi more",
+            f"ask for {mib_text(COMFORTABLE_MIB * quota.processes)} or more, or measure it",
+            shown(quota.container.name),
+        )
 
 
 def _memory_unknown(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
@@ -364,6 +406,19 @@ def _nodes(groups: Sequence[Group]) -> str:
     products = list(dict.fromkeys(shown(g.profile.product) for g in groups if g.profile.product))
     listed = products[:2] + (["…"] if len(products) > 2 else [])
     return ", ".join([f"{count} node{'s' * (count != 1)}" if count else "no node now", *listed])
+
+
+def _each(quota: Quota) -> str:
+    text = mib_text(quota.process_mib or 0)
+    return f"{text} a process" if quota.processes > 1 else text
+
+
+def _context(quota: Quota, profile: Profile) -> str:
+    """The context's cost as a phrase: measured on this card, else on the reference card."""
+    threads = quota.threads_on(profile.share_threads)
+    own = mps.context_mib(profile.product, threads)
+    cost = mps.context_mib(mps.REFERENCE_PRODUCT, threads) if own is None else own
+    return f"{cost}Mi at {threads:g}% of the threads" + (" (measured on an H200)" if own is None else "")
 
 
 def _version(profile: Profile) -> str:

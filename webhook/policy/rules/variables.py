@@ -11,9 +11,6 @@ from webhook.policy.pod import Container, Variable, shown
 from webhook.policy.quantity import mib_text
 from webhook.policy.quota import Quota
 
-COMFORTABLE_MIB = 1024
-"""Below it a framework's own needs are felt: measured, PyTorch took about 300 MiB before the first tensor."""
-
 
 def invalid_limit_variable(case: Case) -> Iterator[Finding]:
     """A memory limit that MPS ignores or misreads; ignored, it takes the daemon's own limit with it."""
@@ -125,38 +122,20 @@ def limit_without_gpu(case: Case) -> Iterator[Finding]:
 
 
 def memory_below_minimum(case: Case) -> Iterator[Finding]:
-    """A process's limit below the minimum is denied; below 1Gi the warning says what is gone before the first byte."""
+    """A process's limit below the setting ``minimum_memory``."""
     minimum = case.settings.minimum_memory_mib
     for quota in case.quotas:
         mib = quota.process_mib
-        if not mib:
-            continue
-        each = f"{mib_text(mib)} a process" if quota.processes > 1 else mib_text(mib)
-        if mib < minimum:
-            yield _memory(
-                quota,
+        if mib and mib < minimum:
+            each = f"{mib_text(mib)} a process" if quota.processes > 1 else mib_text(mib)
+            yield Finding(
+                "memory-below-minimum",
                 "deny",
+                quota.container.path,
                 f"{quota.memory_source} gives {each}, but the minimum is {mib_text(minimum)}",
                 f"ask for at least {mib_text(minimum * quota.processes)}, the CUDA context comes off it",
+                shown(quota.container.name),
             )
-        elif mib < COMFORTABLE_MIB:
-            yield _memory(
-                quota,
-                "warn",
-                f"{quota.memory_source} gives {each}; a CUDA context takes 60Mi to 500Mi, PyTorch 150Mi more",
-                f"ask for {mib_text(COMFORTABLE_MIB * quota.processes)} or more unless you measured it",
-            )
-
-
-def _memory(quota: Quota, severity: str, problem: str, hint: str) -> Finding:
-    return Finding(
-        "memory-below-minimum",
-        "deny" if severity == "deny" else "warn",
-        quota.container.path,
-        problem,
-        hint,
-        shown(quota.container.name),
-    )
 
 
 def _conflicts(quota: Quota) -> bool:
