@@ -70,8 +70,9 @@ def connections_raised(case: Case) -> Iterator[Finding]:
     for container in case.pod.gpu_containers:
         entry = container.variable(mps.MAX_CONNECTIONS)
         value = entry.value if entry else None
-        if value and value.isascii() and value.isdigit() and int(value[:9]) > _PLAIN_CONNECTIONS:
-            connections = int(value[:9])
+        digits = value.lstrip("0") if value and value.isascii() and value.isdigit() else ""
+        connections = int(digits[:9] or 0)  # more digits than that change nothing, and int() has its bounds
+        if connections > _PLAIN_CONNECTIONS:
             yield _about(
                 container,
                 mps.MAX_CONNECTIONS,

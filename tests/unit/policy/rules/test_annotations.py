@@ -341,7 +341,8 @@ def test_quota_with_gpu(subject: PodBuilder) -> None:
             [
                 (
                     "deny: metadata.annotations[processes.mps.nvidia.com/app]: container app has no memory-limit"
-                    " annotation to divide among its processes: add mps.nvidia.com/memory-limit, or drop processes [invalid-processes]"
+                    " annotation to divide among its processes: add mps.nvidia.com/memory-limit, or drop processes"
+                    " [invalid-processes]"
                 )
             ],
             id="another container's",

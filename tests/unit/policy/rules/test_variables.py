@@ -135,13 +135,37 @@ def test_a_conflicting_limit_is_not_rewritten() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["0", "0.0", "-5", "101", "100.1", "150", "1000", "abc", "25%", " 25", "25 ", "025", "+25", "0x19", "1e1", ".5", "5.",
-     "25,5", "nan", "inf", "٢٥"],
-)  # fmt: skip
+    [
+        "0",
+        "0.0",
+        "00",
+        "-5",
+        "101",
+        "100.1",
+        "150",
+        "1000",
+        "abc",
+        "25%",
+        "025",
+        "+25",
+        "0x19",
+        "1e1",
+        ".5",
+        "5.",
+        "25,5",
+        "nan",
+        "inf",
+        "٢٥",
+        " 25",
+        "25 ",
+        "25\n",
+    ],
+)
 def test_invalid_thread_variable(value: str) -> None:
+    shown = value.replace("\n", "\ufffd")
     assert lines(rules.invalid_thread_variable, threads(value)) == [
         (
-            f'deny: {APP_THREADS}: "{value}" is no plain number above 0 and up to 100: write a number such as 25'
+            f'deny: {APP_THREADS}: "{shown}" is no plain number above 0 and up to 100: write a number such as 25'
             " [invalid-thread-variable]"
         )
     ]
