@@ -79,6 +79,7 @@ def test_names_of_the_metrics(serve: Callable[..., Running]) -> None:
         assert f"\n{name} {value:.1f}\n" in running.get("/metrics").text
     text = running.get("/metrics").text
     assert 'le="0.0005"' in text
+    assert "_created" not in text
     assert re.search(rf'mps_webhook_build_info{{python="3[0-9.]+",version="{re.escape(__version__)}"}} 1\.0', text)
     assert re.search(r'mps_webhook_settings_info{hash="[0-9a-f]{12}"} 1\.0', text)
     assert "process_resident_memory_bytes" in text

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import hashlib
 import json
-import os
 import socket
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -223,8 +222,8 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         where = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
-        # The module's own text repeats the address, and that of a failed look-up has no errno of the system.
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        # The standard library appends the address to the system's text.
+        why = (error.strerror or str(error)).partition(" (while")[0]
         raise ListenError(f"cannot listen on {where}: {why}") from None
 
 
