@@ -82,7 +82,9 @@ class Transport(Protocol):
 class KubernetesCluster:
     """`Cluster` on an API server.
 
-    Needs, in RBAC: get, patch and create of the Secret; get and patch of the named webhook configurations.
+    Needs, in RBAC: get and patch of the Secret and of the webhook configurations, all by name. RBAC cannot limit
+    create to a name, and whoever may create Secrets can make tokens of any service account of the namespace: ship an
+    empty Secret instead, it counts as one that has nothing usable in it. Only without one, create is needed too.
     """
 
     def __init__(self, transport: Transport, namespace: str, secret: str, labels: Mapping[str, str]) -> None:

@@ -106,7 +106,7 @@ class Leadership:
 
 
 class KubernetesLease:
-    """`LeaseStore` on an API server. Needs, in RBAC: get, patch and create of the Lease."""
+    """`LeaseStore` on an API server. Needs, in RBAC: get and patch of the Lease, and create where none is shipped."""
 
     def __init__(self, transport: Transport, namespace: str, name: str) -> None:
         self._transport = transport

@@ -140,6 +140,8 @@ def server_context(pair: Pair) -> ssl.SSLContext:
             context.load_cert_chain(path)
     except ssl.SSLError as error:
         raise PairError(f"the TLS library refuses the pair: {error.reason or error}") from None
+    except OSError as error:
+        raise PairError(f"the pair cannot be handed to the TLS library: {error.strerror}") from None
     return context
 
 

@@ -158,12 +158,13 @@ def plan(state: State, observed: Mapping[Target, Observed], policy: Policy, now:
     drifted = out_of_step(state, observed)
     if drifted:
         return Withdraw() if state.staged and state.confirmed else Publish(drifted)
-    if _leaf_due(state, policy, now):
+    advance = _advance(state, observed, policy, now) if state.staged is not None else None
+    if _leaf_due(state, policy, now) and not isinstance(advance, SwitchLeaf):
         return RenewLeaf()
+    if advance is not None:
+        return advance
     if _authority_due(state, now):
         return StageAuthority()
-    if state.staged is not None:
-        return _advance(state, observed, policy, now)
     dropped = _unneeded(state, now)
     if dropped:
         return DropAuthorities(dropped)
@@ -230,8 +231,6 @@ def _leaf_due(state: State, policy: Policy, now: datetime) -> bool:
 
 
 def _authority_due(state: State, now: datetime) -> bool:
-    if state.staged is not None:
-        return False
     return state.active is None or now >= _renewal(state.active)
 
 

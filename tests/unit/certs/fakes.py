@@ -65,13 +65,13 @@ class ApiServer:
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> JSON | None:
         self.before(method, path)
         body = json.loads(json.dumps(body))
-        status, answer = self._answer(method, path, body, content_type)
+        status, answer = self.answer(method, path, body, content_type)
         if method != "GET":
             self.writes.append(f"{method} {path} {status}")
         self.after(method, path)
         return interpret(method, path, status, json.dumps(answer).encode())
 
-    def _answer(self, method: str, path: str, body: Any, content_type: str) -> tuple[int, JSON]:
+    def answer(self, method: str, path: str, body: Any, content_type: str) -> tuple[int, JSON]:
         if method == "POST":
             path = f"{path}/{body['metadata']['name']}"
             if path in self.objects:
@@ -141,7 +141,8 @@ def merge(into: JSON, patch: JSON) -> None:
         if value is None:
             into.pop(key, None)
         elif isinstance(value, dict):
-            merge(into.setdefault(key, {}), value)
+            into[key] = into.get(key) or {}
+            merge(into[key], value)
         else:
             into[key] = value
 

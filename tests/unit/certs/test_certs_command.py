@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import click
@@ -10,9 +18,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from certs import load_pair
+from certs.rotation import Target
+from tests.unit.certs.fakes import ApiServer
 from webhook.cli.certs import Duration, certs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -92,3 +103,108 @@ def test_run_refuses(arguments: list[str], message: str) -> None:
 def test_run_takes_variables() -> None:
     result = call("run", MPS_WEBHOOK_CERTS_POLL="0s")
     assert (result.exit_code, result.output) == (2, "Error: --poll has to be between 1s and 10s\n")
+
+
+class Cluster:
+    """The API server in memory, behind HTTP on loopback."""
+
+    def __init__(self) -> None:
+        self.api = api = ApiServer()
+        self.changed = changed = threading.Condition()
+        api.install(Target("mutating", "mps-webhook"), Target("validating", "mps-webhook"))
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
+                with changed:
+                    status, answer = api.answer(
+                        self.command, self.path, body, self.headers.get("Content-Type", "application/json")
+                    )
+                    changed.notify_all()
+                content = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PATCH = handle_any  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def wait_for(self, what: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(what, timeout=30)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    cluster.close()
+
+
+def test_run_until_sigterm(cluster: Cluster, tmp_path: Path) -> None:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{cluster.server.server_address[1]}"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    secret = "/api/v1/namespaces/gpu/secrets/mps-webhook-tls"
+    lease = "/apis/coordination.k8s.io/v1/namespaces/gpu/leases/mps-webhook-certs"
+    targets = [Target("mutating", "mps-webhook"), Target("validating", "mps-webhook")]
+    api = cluster.api
+
+    def published() -> bool:
+        if secret not in api.objects:
+            return False
+        bundle = base64.b64decode(api.objects[secret]["data"]["ca.crt"])
+        return all(api.bundles(target) == [bundle, bundle] for target in targets)
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from webhook.cli.certs import certs; certs()", "run", "--health-port", "0"],
+        env={
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(tmp_path / "config"),
+            "MPS_WEBHOOK_CERTS_NAMESPACE": "gpu",
+            "MPS_WEBHOOK_CERTS_HEALTH_HOST": "127.0.0.1",
+            "MPS_WEBHOOK_CERTS_POLL": "1s",
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        cluster.wait_for(published)
+        assert api.objects[lease]["spec"]["holderIdentity"] != ""
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert api.objects[lease]["spec"]["holderIdentity"] == ""
+    assert all(" INFO certs." in line for line in log.splitlines()), log
+    assert "PRIVATE" not in log
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        (tmp_path / name).write_bytes(base64.b64decode(api.objects[secret]["data"][name]))
+    pair = load_pair(tmp_path, names=["mps-webhook.gpu.svc"])
+    assert pair.names == (
+        "mps-webhook.gpu.svc",
+        "mps-webhook.gpu.svc.cluster.local",
+        "mps-webhook.gpu",
+        "mps-webhook",
+    )

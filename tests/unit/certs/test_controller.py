@@ -88,6 +88,16 @@ def test_empty_cluster(server: ApiServer, clock: Clock) -> None:
     assert server.objects[SECRET_PATH]["type"] == "kubernetes.io/tls"
 
 
+@pytest.mark.parametrize("empty", [{}, {"data": None}, {"data": {}}], ids=str)
+def test_an_empty_secret_is_filled_without_the_right_to_create(
+    server: ApiServer, clock: Clock, empty: dict[str, object]
+) -> None:
+    server.put(SECRET_PATH, {"metadata": {"name": "hook-tls"}, "type": "Opaque", **empty})
+    controller(server, clock).reconcile()
+    leaf(server, clock)
+    assert [write.split()[0] for write in server.writes] == ["PATCH"] * 3
+
+
 def test_nothing_is_written_where_nothing_is_due(server: ApiServer, clock: Clock) -> None:
     controller(server, clock).reconcile()
     writes = list(server.writes)

@@ -323,6 +323,15 @@ def test_server_context_without_memory_files(monkeypatch: pytest.MonkeyPatch) ->
     server_context(check_pair(LEAF.pem, LEAF.key_pem, ROOT.pem, now=NOW))
 
 
+def test_server_context_where_nothing_can_be_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.memfd_create", refuse)
+    with pytest.raises(PairError, match=r"^the pair cannot be handed to the TLS library: Operation not permitted$"):
+        server_context(check_pair(LEAF.pem, LEAF.key_pem, ROOT.pem, now=NOW))
+
+
 def test_server_context_serves_what_was_checked() -> None:
     context = server_context(check_pair(LEAF.pem, LEAF.key_pem, ROOT.pem, now=NOW))
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2

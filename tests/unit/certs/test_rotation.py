@@ -55,6 +55,7 @@ LATE = replace(FRESH, leaf=OLD.issue(NAMES, lifetime=90 * DAY, now=START + 240 *
 STAGED = replace(LATE, authorities=frozenset({OLD.certificate, NEXT.certificate}), staged=NEXT)
 CONFIRMED_AT = START + 244 * DAY
 CONFIRMED = replace(STAGED, confirmed=Confirmation(digest(STAGED.bundle), CONFIRMED_AT))
+DUE = OLD.issue(NAMES, lifetime=90 * DAY, now=START + 180 * DAY)
 RETIRING = replace(
     FRESH,
     authorities=frozenset({OLD.certificate, RETIRED.certificate}),
@@ -175,6 +176,16 @@ def nowhere(_: State) -> dict[Target, Observed]:
             id="settling",
         ),
         pytest.param(CONFIRMED, everywhere, CONFIRMED_AT + SETTLE, SwitchLeaf(), id="settled"),
+        pytest.param(
+            replace(CONFIRMED, leaf=DUE),
+            everywhere,
+            CONFIRMED_AT + SETTLE,
+            SwitchLeaf(),
+            id="settled, leaf due as well",
+        ),
+        pytest.param(
+            replace(CONFIRMED, leaf=DUE), everywhere, CONFIRMED_AT + SECOND, RenewLeaf(), id="settling, leaf due"
+        ),
         pytest.param(
             CONFIRMED, with_one(mutating=(LATE.bundle,)), CONFIRMED_AT + SETTLE, Withdraw(), id="settled, but drifted"
         ),
