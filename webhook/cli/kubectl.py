@@ -8,7 +8,11 @@ import click
 
 from webhook import __version__
 
-_COMMANDS = {"check": "webhook.cli.check"}
+_COMMANDS = {
+    "check": "webhook.cli.check",
+    "doctor": "webhook.cli.doctor",
+    "nodes": "webhook.cli.nodes",
+}
 
 
 class _Commands(click.Group):

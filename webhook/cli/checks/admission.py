@@ -1,0 +1,123 @@
+"""The webhook's side in the cluster: its Deployments, and the configurations that lead the API server to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from webhook.cli.checks.cluster import Cluster
+from webhook.cli.checks.result import Result
+from webhook.cli.installed import (
+    CERT_MANAGER,
+    NAMESPACE,
+    REGISTRATIONS,
+    ROTATING,
+    SERVING,
+    Registration,
+    Rules,
+    at,
+    digest,
+    objects_in,
+)
+from webhook.cluster.objects import DEPLOYMENT, MUTATING
+
+_INSTALL = "kubectl apply -k deploy/webhook"
+
+
+def deployments(cluster: Cluster) -> Iterator[Result]:
+    """The serving pods are ready, and so is the one that looks after the certificates."""
+    names = [SERVING] if managed_by_cert_manager(cluster) else [SERVING, ROTATING]
+    for name in names:
+        subject = f"Deployment {NAMESPACE}/{name}"
+        found = cluster.objects.get(DEPLOYMENT, NAMESPACE, name)
+        if found is None:
+            yield Result("deployments", subject, "problem", "does not exist", _INSTALL)
+            continue
+        wanted = at(found, "spec").get("replicas", 1)
+        ready = at(found, "status").get("readyReplicas") or 0
+        logs = f"kubectl -n {NAMESPACE} logs deployment/{name}"
+        if ready < wanted or not wanted:
+            yield Result("deployments", subject, "problem", f"{ready} of {wanted} pods are ready", logs)
+        else:
+            yield Result("deployments", subject, "ok", f"{ready} of {wanted} pods are ready; logs: {logs}")
+
+
+def registrations(cluster: Cluster) -> Iterator[Result]:
+    """Both webhook configurations are there, and send and fail as shipped."""
+    for kind, expected in REGISTRATIONS.items():
+        subject = f"{kind.name} {SERVING}"
+        found = cluster.objects.get(kind, "", SERVING)
+        if found is None:
+            message = "does not exist: the API server does not ask the webhook"
+            yield Result("configurations", subject, "problem", message, _INSTALL)
+            continue
+        present = {w.get("name"): w for w in objects_in(found.get("webhooks"))}
+        problems = [
+            problem
+            for shipped in expected
+            for problem in (
+                _deviations(present[shipped.name], shipped)
+                if shipped.name in present
+                else [f"{shipped.name} is missing"]
+            )
+        ]
+        for problem in problems:
+            yield Result("configurations", subject, "problem", problem, _INSTALL)
+        if not problems:
+            yield Result("configurations", subject, "ok", "failurePolicy, rules and selectors are as shipped")
+
+
+def managed_by_cert_manager(cluster: Cluster) -> bool:
+    """Whether cert-manager looks after the certificates. Raises CannotLookError."""
+    return CERT_MANAGER in at(cluster.objects.get(MUTATING, "", SERVING), "metadata", "annotations")
+
+
+def _deviations(webhook: dict[str, Any], shipped: Registration) -> Iterator[str]:
+    name = shipped.name
+    policy = webhook.get("failurePolicy", "Fail")
+    if policy != shipped.failure_policy:
+        effect = (
+            "while the webhook is down, pods pass unchecked"
+            if policy == "Ignore"
+            else "while the webhook is down, workloads are refused"
+        )
+        yield f"{name}: failurePolicy is {policy}, shipped is {shipped.failure_policy}: {effect}"
+    service = at(webhook, "clientConfig", "service")
+    target = f"{service.get('namespace')}/{service.get('name')}{service.get('path')}"
+    if target != f"{NAMESPACE}/{SERVING}{shipped.path}":
+        yield f"{name}: it calls {target if service else 'a URL'}, shipped is {NAMESPACE}/{SERVING}{shipped.path}"
+    if _rules(webhook) != shipped.rules:
+        yield f"{name}: its rules are not those shipped, so some objects are never sent to the webhook, or too many"
+    if _left_out(webhook) != shipped.left_out:
+        left_out = ", ".join(sorted(shipped.left_out))
+        yield f"{name}: namespaceSelector is not as shipped, which leaves out {left_out} alone"
+    if webhook.get("objectSelector"):
+        yield f"{name}: an objectSelector lets pods opt out by their labels; shipped is none"
+    conditions = {c.get("name"): digest(str(c.get("expression"))) for c in objects_in(webhook.get("matchConditions"))}
+    if conditions != dict(shipped.conditions):
+        yield f"{name}: matchConditions are not those of this version ({', '.join(sorted(shipped.conditions))})"
+
+
+def _rules(webhook: dict[str, Any]) -> Rules:
+    return frozenset(
+        (
+            frozenset(map(str, rule.get("apiGroups") or ())),
+            frozenset(map(str, rule.get("operations") or ())),
+            frozenset(map(str, rule.get("resources") or ())),
+        )
+        for rule in objects_in(webhook.get("rules"))
+    )
+
+
+def _left_out(webhook: dict[str, Any]) -> frozenset[str] | None:
+    """The namespaces its selector leaves out; None for a selector of any other form."""
+    selector = at(webhook, "namespaceSelector")
+    expressions = objects_in(selector.get("matchExpressions"))
+    if not selector:
+        return frozenset()
+    if selector.get("matchLabels") or len(expressions) != 1:
+        return None
+    (one,) = expressions
+    if one.get("key") != "kubernetes.io/metadata.name" or one.get("operator") != "NotIn":
+        return None
+    return frozenset(map(str, one.get("values") or ()))
