@@ -56,7 +56,7 @@ class _Module:
                 yield from ((one, s) for s in self._severities(severity))
             return
         by_caller = next((n.id for n in ast.walk(severity) if isinstance(n, ast.Name)), None)
-        for caller, outer in self._calls(function.name):
+        for _, outer in self._calls(function.name):
             bound = _bind(function, outer)
             own = self._severities(bound[by_caller] if by_caller else severity)
             yield from ((c, s) for c in self._values(bound[code.id]) for s in own)
