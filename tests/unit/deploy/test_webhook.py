@@ -60,9 +60,14 @@ def test_the_certificates_account_writes_named_objects_only(webhook: Objects, fi
             "resourceNames": ["mps-webhook-certs"],
             "verbs": ["get", "patch"],
         },
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-        {"apiGroups": [leases], "resources": ["leases"], "verbs": ["create"]},
     ]
+
+
+def test_what_the_certificates_account_writes_is_there_and_empty(webhook: Objects, find: Find) -> None:
+    for kind, name in (("Secret", "mps-webhook-tls"), ("Lease", "mps-webhook-certs")):
+        shipped = find(webhook, kind, name)
+        assert shipped["metadata"]["namespace"] == "mps-system"
+        assert not {"data", "stringData", "spec"} & set(shipped)
 
 
 def test_no_other_roles_and_no_wildcards(webhook: Objects) -> None:
