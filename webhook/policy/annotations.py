@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.policy.findings import Finding
 from webhook.policy.pod import shown
@@ -34,8 +34,7 @@ _WHOLE_MEANT = re.compile(r"\s*0*([1-9][0-9]{0,8})(?:\.[0-9]+)?\s*%?\s*")
 _WHOLE = re.compile(r"[1-9][0-9]{0,8}")
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """A key of ours: the name, and the container where it is for one alone."""
 
     name: str

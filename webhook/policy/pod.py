@@ -6,8 +6,9 @@ left out, since the API server refuses such a pod right after us; nothing here r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from webhook.policy import mps
@@ -148,31 +149,36 @@ def read_container(raw: Mapping[str, Any], path: str, pointer: str, kind: Kind) 
     """Read one container of any shape."""
     if kind == "init" and raw.get("restartPolicy") == "Always":
         kind = "sidecar"
-    env = raw.get("env")
-    resources = _map(raw.get("resources"))
-    limits, requests = _map(resources.get("limits")), _map(resources.get("requests"))
-    both = dict.fromkeys((*limits, *requests))
-    name = raw.get("name")
+    env, name = raw.get("env"), raw.get("name")
+    requests, qgpu = _resources(raw.get("resources"))
     return Container(
         path=path,
         pointer=pointer,
         name=name if isinstance(name, str) else "",
         kind=kind,
-        requests=tuple(_gpu_requests(limits, requests)),
-        qgpu=any(_gpu_request(k, limits.get(k), requests.get(k)).count for k in both if k.startswith(QGPU_PREFIX)),
-        env=_watched(env),
+        requests=requests,
+        qgpu=qgpu,
+        env=_watched(env) if env and isinstance(env, list) else _NO_ENV,
         env_form="list" if isinstance(env, list) else "absent" if env is None else "unreadable",
-        mounts_shm=any(
-            isinstance(m, dict) and isinstance(p := m.get("mountPath"), str) and p.rstrip("/") == "/dev/shm"  # noqa: S108 - a container's path
-            for m in _list(raw.get("volumeMounts"))
-        ),
+        mounts_shm=_mounts_shm(raw.get("volumeMounts")),
         privileged=_map(raw.get("securityContext")).get("privileged") is True,
     )
 
 
-def _watched(env: object) -> dict[str, tuple[Variable, ...]]:
+_NO_ENV: Mapping[str, tuple[Variable, ...]] = MappingProxyType({})
+
+
+def _mounts_shm(mounts: object) -> bool:
+    for mount in _list(mounts):
+        path = mount.get("mountPath") if isinstance(mount, dict) else None
+        if isinstance(path, str) and path.rstrip("/") == "/dev/shm":  # noqa: S108 - a container's path
+            return True
+    return False
+
+
+def _watched(env: list[Any]) -> Mapping[str, tuple[Variable, ...]]:
     found: dict[str, tuple[Variable, ...]] = {}
-    for i, entry in enumerate(_list(env)):
+    for i, entry in enumerate(env):
         if isinstance(entry, dict) and isinstance(name := entry.get("name"), str) and name in _WATCHED:
             found[name] = (*found.get(name, ()), Variable(i, _literal(entry), "value" in entry))
     return found
@@ -185,12 +191,23 @@ def _literal(entry: Mapping[str, Any]) -> str | None:
     return None if value is not None and "$(" in value else value or ""
 
 
-def _gpu_requests(limits: Mapping[str, Any], requests: Mapping[str, Any]) -> Iterator[GpuRequest]:
-    for resource in dict.fromkeys((*limits, *requests)):
-        if resource in (GPU, GPU_SHARED) or resource.startswith(MIG_PREFIX):
-            request = _gpu_request(resource, limits.get(resource), requests.get(resource))
-            if request.count:
-                yield request
+def _resources(raw: object) -> tuple[tuple[GpuRequest, ...], bool]:
+    """The GPU requests, and whether qGPU is asked for."""
+    resources = _map(raw)
+    limits, requests = _map(resources.get("limits")), _map(resources.get("requests"))
+    found: list[GpuRequest] = []
+    qgpu = False
+    for name in dict.fromkeys((*limits, *requests)):
+        if name.startswith(_GPU_PREFIXES) and (name in (GPU, GPU_SHARED) or not name.startswith(GPU)):
+            request = _gpu_request(name, limits.get(name), requests.get(name))
+            if request.count and name.startswith(QGPU_PREFIX):
+                qgpu = True
+            elif request.count:
+                found.append(request)
+    return tuple(found), qgpu
+
+
+_GPU_PREFIXES = (GPU, MIG_PREFIX, QGPU_PREFIX)
 
 
 def _gpu_request(resource: str, limit: object, request: object) -> GpuRequest:
@@ -223,6 +240,8 @@ def shown(value: object, limit: int = 48) -> str:
     """A value of the user's own, fit to be quoted in a message: one line, printable, short, spelled as in JSON."""
     match value:
         case str():
+            if len(value) <= limit and value.isprintable():
+                return value
             text = value
         case None | bool():
             text = {None: "null", True: "true", False: "false"}[value]
