@@ -8,7 +8,7 @@ go and the pod may wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -80,14 +80,20 @@ def combined(steering: Steering, required: dict[str, Any] | None) -> list[dict[s
     Terms without expressions match nothing and are dropped first; ``matchFields`` stay where they are.
     """
     raw = (required or {}).get("nodeSelectorTerms")
-    own = (
-        [t for t in raw if isinstance(t, dict) and (t.get("matchExpressions") or t.get("matchFields"))] if raw else [{}]
-    )
+    own = [
+        t for t in raw or () if isinstance(t, dict) and (_entries(t, "matchExpressions") or _entries(t, "matchFields"))
+    ]
     return [
-        {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *map(_raw, added)]}
-        for term in own
+        {**term, "matchExpressions": [*_entries(term, "matchExpressions"), *map(_raw, added)]}
+        for term in (own if raw else [{}])
         for added in steering.terms
     ]
+
+
+def _entries(term: Mapping[str, Any], key: str) -> list[Any]:
+    """Read like the scheduling does: what is no list selects nothing."""
+    entries = term.get(key)
+    return entries if isinstance(entries, list) else []
 
 
 def _at(groups: Sequence[Group], label: str | None) -> list[Group]:
