@@ -41,7 +41,7 @@ def quota_immutable(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def _debug_containers(old: Mapping[str, Any], new: Mapping[str, Any], settings: Settings) -> Iterator[Finding]:
-    known = {_name(c) for c in _ephemeral(old)}
+    known = {name for c in _ephemeral(old) if (name := _name(c)) is not None}
     beside_gpu = bool(read_pod(new).gpu_containers)
     for i, raw in enumerate(_ephemeral(new)):
         if not isinstance(raw, dict) or _name(raw) in known:
@@ -59,8 +59,9 @@ def _ephemeral(pod: Mapping[str, Any]) -> list[Any]:
     return containers if isinstance(containers, list) else []
 
 
-def _name(container: object) -> object:
-    return container.get("name") if isinstance(container, dict) else None
+def _name(container: object) -> str | None:
+    name = container.get("name") if isinstance(container, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _annotations(pod: Mapping[str, Any]) -> Mapping[str, Any]:
