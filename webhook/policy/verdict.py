@@ -259,11 +259,9 @@ def _grants(case: Case) -> tuple[Grant, ...]:
 
 def _for_kind(verdict: Verdict, template: Template) -> Iterable[Finding]:
     """A DaemonSet makes a pod for every node: one that fits on some is denied for ever on the others."""
-    if template.kind != "DaemonSet":
+    if template.kind != "DaemonSet" or not (verdict.fit and verdict.unfit):
         return verdict.findings
     others = [f for f in verdict.findings if f.code not in ("steered", "mixed-candidates")]
-    if len(others) == len(verdict.findings):
-        return verdict.findings
     judged = _Judged((), verdict.fit, verdict.unfit)
     return [*others, _daemonset_mixed(judged)]
 
