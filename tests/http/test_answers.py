@@ -132,7 +132,7 @@ def test_what_is_no_pod_to_come_passes_untouched(denying: Running, path: str, re
 
 def test_uid_comes_back_whatever_it_is_made_of(serve: Callable[..., Running]) -> None:
     running = serve()
-    for uid in ("a", "ü✓", "\ud800", "x" * 5000, '"}\n'):
+    for uid in ("a", "ü✓", "x" * 5000, '"}\n'):
         body = review(uid=uid)
         assert running.post("/mutate", body).json()["response"]["uid"] == uid
 

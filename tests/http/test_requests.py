@@ -32,12 +32,14 @@ def running(denying: Running) -> Running:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        pytest.param(b"", "the body is not JSON", id="empty"),
-        pytest.param(b"{", "the body is not JSON", id="cut off"),
-        pytest.param(b"[" * 100_000, "the body is not JSON", id="deep"),
-        pytest.param(b'{"a": ' + b"9" * 5000 + b"}", "the body is not JSON", id="endless number"),
-        pytest.param(b'"\xff"', "the body is not UTF-8", id="no UTF-8"),
-        pytest.param("{}".encode("utf-16"), "the body is not UTF-8", id="UTF-16"),
+        pytest.param(b"", "the body is not JSON in UTF-8", id="empty"),
+        pytest.param(b"{", "the body is not JSON in UTF-8", id="cut off"),
+        pytest.param(b"[" * 100_000, "the body is not JSON in UTF-8", id="deep"),
+        pytest.param(b'{"a": ' + b"9" * 5000 + b"}", "the body is not JSON in UTF-8", id="endless number"),
+        pytest.param(b'"\xff"', "the body is not JSON in UTF-8", id="no UTF-8"),
+        pytest.param("{}".encode("utf-16"), "the body is not JSON in UTF-8", id="UTF-16"),
+        pytest.param(b'{"a": "\\ud800"}', "the body is not JSON in UTF-8", id="half a surrogate pair"),
+        pytest.param(b'{"a": NaN}', "the body is not JSON in UTF-8", id="NaN"),
         pytest.param(b"[]", "the body is not an AdmissionReview but no object at all", id="list"),
         pytest.param(b"{}", "apiVersion has to be admission.k8s.io/v1", id="nothing in it"),
         pytest.param(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import jsonpatch
+import orjson
 
 from webhook.policy.annotations import keys_of
 from webhook.policy.findings import warnings
@@ -140,13 +140,13 @@ def tried(patch: tuple[dict[str, Any], ...], pod: dict[str, Any]) -> bytes:
     may leave untried. It is the encoded form that is tried: what is sent is what has been shown to work. The pod has
     been judged and is of no further use, so it is not copied.
     """
-    encoded = json.dumps(patch)
+    encoded = orjson.dumps(patch)
     try:
-        jsonpatch.JsonPatch.from_string(encoded).apply(pod, in_place=True)
+        jsonpatch.JsonPatch(orjson.loads(encoded)).apply(pod, in_place=True)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError) as error:
         text = "the patch does not apply to the object"
         raise Fault(500, text, counted="bad-patch") from error
-    return encoded.encode()
+    return encoded
 
 
 def _same_pods(old: Any, new: dict[str, Any], template: Template) -> bool:
