@@ -98,7 +98,7 @@ def test_plain_sizes_end_as_real_limits(value: str) -> None:
 
 @pytest.mark.parametrize("row", PERCENT, ids=row_id)
 def test_percentages(row: dict[str, Any]) -> None:
-    """A plain number passes; what means 100 % without saying so, or is a number by the driver's leave only, does not."""
+    """A plain number passes; what means 100 % unsaid, or is a number by the driver's leave only, does not."""
     value = row["name"]
     verdict = judge(pod().gpu().env(THREADS, value), SHARE)
     plain = re.fullmatch(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", value)
