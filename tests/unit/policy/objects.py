@@ -26,8 +26,9 @@ KEYS = [
 ] + [f"{n}.mps.nvidia.com/{c}" for n in ("memory-limit", "active-thread-percentage", "processes") for c in "ab"]
 WORDS = [
     "", "0", "1", "2", "4", "25", "100", "101", "-1", "0.5", "1000m", "3Gi", "3G", "300Mi", "40Gi", "3GiB", "true",
-    "false", "all", "none", "0=3G", "0=3072M", "4G", "4294967296", "0=0", "1=2G", "$(X)", "\n", "\u202e", "a", "b",
-    "Always", "In", "mps-2x", "mps-4x", "linux", "/dev/shm", *RESOURCES, *KEYS, LIMIT, THREADS, CONFIG_LABEL, "NVIDIA_VISIBLE_DEVICES",
+    "false", "all", "none", "0=3G", "0=3072M", "4G", "4294967296", "0=0", "1=2G", "$(X)", "\n", "\u202e", "a",
+    "b", "Always", "In", "mps-2x", "mps-4x", "linux", "/dev/shm", *RESOURCES, *KEYS, LIMIT, THREADS,
+    CONFIG_LABEL, "NVIDIA_VISIBLE_DEVICES",
 ]  # fmt: skip
 
 scalars = st.none() | st.booleans() | st.integers(-3, 70) | st.floats(allow_nan=False) | st.sampled_from(WORDS)

@@ -94,6 +94,13 @@ STEERED: list[Any] = [
         id="pre-Volta",
     ),
     pytest.param(
+        pod().gpu().threads("20"),
+        [P100_4X, T4_4X],
+        {},
+        [where(config("mps-4x"), expression(MAJOR_LABEL, "Gt", "6"))],
+        id="pre-Volta, no memory asked",
+    ),
+    pytest.param(
         memory("3Gi").processes("5"),
         [V100_4X, T4_4X, A100_4X],
         {},

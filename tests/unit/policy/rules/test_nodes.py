@@ -653,6 +653,12 @@ def test_an_expected_pool_is_judged_like_any_other() -> None:
     assert codes(judge(memory("21Gi"), **EXPECTED), "deny") == {"memory-over-budget"}
 
 
+def test_an_expected_pool_of_unknown_memory_takes_any_limit() -> None:
+    verdict = judge(memory("99Gi"), expected_profiles=(ExpectedProfile("mps-2x"),))
+    assert (verdict.allowed, codes(verdict, "warn")) == (True, {"no-candidate-node"})
+    assert len(verdict.fit) == 1
+
+
 def test_an_expected_pool_counts_only_while_no_node_has_its_config() -> None:
     assert codes(judge(memory("15Gi"), T4_2X, **EXPECTED), "deny") == {"memory-over-budget"}
 

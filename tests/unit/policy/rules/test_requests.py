@@ -142,6 +142,7 @@ def test_mig_beside_quota(subject: PodBuilder, denied: bool) -> None:
         pytest.param(pod().gpu(20, QGPU).env(LIMIT, "0=4G"), "an MPS quota", id="variable"),
         pytest.param(pod().resources(requests={QGPU: 20}).memory("4Gi"), "an MPS quota", id="requests"),
         pytest.param(pod().gpu(20, QGPU), None, id="alone"),
+        pytest.param(pod().gpu(20, QGPU).container("b").gpu(1, MIG), None, id="beside a MIG device"),
         pytest.param(pod().gpu(0, QGPU).gpu(), None, id="zero qGPU is none"),
         pytest.param(pod().gpu().memory("4Gi"), None, id="no qGPU"),
     ],
