@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from webhook.policy.domain import DOMAIN, keys_of
 from webhook.policy.findings import Finding
 from webhook.policy.pod import shown
 from webhook.policy.quantity import MIB, parse_quantity
 
-DOMAIN = "mps.nvidia.com"
 MEMORY_LIMIT = "memory-limit"
 THREAD_PERCENTAGE = "active-thread-percentage"
 PROCESSES = "processes"
@@ -63,17 +63,6 @@ class Annotations:
 
 
 _NONE = Annotations({}, {}, (), ())
-
-
-def in_domain(key: str) -> bool:
-    """Whether a key belongs to the domain or one below it, in any case of letters."""
-    prefix, slash, _ = key.lower().partition("/")
-    return slash == "/" and (prefix == DOMAIN or prefix.endswith("." + DOMAIN))
-
-
-def keys_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a map of annotations or labels that are of the domain."""
-    return {k: v for k, v in metadata.items() if in_domain(k)}
 
 
 def field_of(key: str | Key) -> str:

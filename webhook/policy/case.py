@@ -40,5 +40,5 @@ Rule = Callable[[Case], Iterator[Finding]]
 
 def open_case(pod: Pod, namespace: str, inventory: Inventory) -> Case:
     """Read the pod's annotations and quotas."""
-    annotations = read_annotations(pod.annotations)
+    annotations = read_annotations(dict(pod.annotations))
     return Case(pod, annotations, read_quotas(pod, annotations), namespace, inventory)

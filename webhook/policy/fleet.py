@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from webhook.policy.deviceplugin import DeviceConfig
+from webhook.policy.memory import Memory
 from webhook.policy.nodes import (
     CONFIG_LABEL,
     INSTANCE_TYPE_LABEL,
@@ -148,10 +149,14 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All that a decision looks at beside the object: the fleet, the namespaces by name, the settings."""
+    """All that a decision looks at beside the object: the fleet, the namespaces by name, the settings.
+
+    It never changes; what was decided against it is remembered with it.
+    """
 
     fleet: Fleet
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory, repr=False, compare=False)
 
     @property
     def settings(self) -> Settings:

@@ -129,7 +129,7 @@ def holders_of(raw: Mapping[str, Any]) -> tuple[Holder, ...]:
     if not isinstance(node, str) or not node or status.get("phase") in ("Succeeded", "Failed"):
         return ()
     pod = read_pod(raw)
-    quotas = read_quotas(pod, read_annotations(pod.annotations))
+    quotas = read_quotas(pod, read_annotations(dict(pod.annotations)))
     name, namespace = (str(metadata.get(k) or "") for k in ("name", "namespace"))
     return tuple(
         _holder(quota, shares, (node, namespace or "default", name))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 from webhook.policy import mps
 from webhook.policy.deviceplugin import GPU, GPU_SHARED, MIG_PREFIX
+from webhook.policy.domain import keys_of
 from webhook.policy.nodes import QGPU_PREFIX
 from webhook.policy.quantity import parse_quantity
 from webhook.policy.scheduling import Scheduling, read_scheduling
@@ -31,6 +31,9 @@ _WATCHED = frozenset(
         *mps.DAEMON_BYPASS,
     )
 )
+
+Entries = tuple[tuple[str, Any], ...]
+"""Keys with their values, in the object's order; values are texts unless the object is malformed."""
 
 Kind = Literal["container", "init", "sidecar", "ephemeral"]
 
@@ -65,7 +68,7 @@ class Container:
     kind: Kind
     requests: tuple[GpuRequest, ...]
     qgpu: bool
-    env: Mapping[str, tuple[Variable, ...]]
+    env: tuple[tuple[str, tuple[Variable, ...]], ...]
     env_form: Literal["list", "absent", "unreadable"]
     mounts_shm: bool
     privileged: bool
@@ -77,19 +80,27 @@ class Container:
 
     def variable(self, name: str) -> Variable | None:
         """The variable that is in force, the last of its name; None where it is not set."""
-        entries = self.env.get(name)
+        entries = self.variables(name)
         return entries[-1] if entries else None
+
+    def variables(self, name: str) -> tuple[Variable, ...]:
+        """Every entry of that name, of those names that any rule looks at."""
+        for own, entries in self.env:
+            if own == name:
+                return entries
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod as the rules see it. ``containers`` are init containers, sidecars and containers, in the spec's order.
+    """A pod as the rules see it; of two pods that are equal here, every rule says the same.
 
-    ``gpu_containers`` are those among them that ask for at least one GPU.
+    ``annotations`` and ``labels`` are those of the domain ``mps.nvidia.com``. ``containers`` are init containers,
+    sidecars and containers, in the spec's order; ``gpu_containers`` are those among them that ask for at least one GPU.
     """
 
-    annotations: Mapping[str, Any]
-    labels: Mapping[str, Any]
+    annotations: Entries
+    labels: Entries
     containers: tuple[Container, ...]
     gpu_containers: tuple[Container, ...]
     host_ipc: bool
@@ -130,8 +141,8 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
         if isinstance(entry, dict)
     )
     return Pod(
-        annotations=_map(metadata.get("annotations")),
-        labels=_map(metadata.get("labels")),
+        annotations=_own(metadata.get("annotations")),
+        labels=_own(metadata.get("labels")),
         containers=containers,
         gpu_containers=tuple(c for c in containers if c.requests),
         host_ipc=spec.get("hostIPC") is True,
@@ -158,14 +169,11 @@ def read_container(raw: Mapping[str, Any], path: str, pointer: str, kind: Kind) 
         kind=kind,
         requests=requests,
         qgpu=qgpu,
-        env=_watched(env) if env and isinstance(env, list) else _NO_ENV,
+        env=_watched(env) if env and isinstance(env, list) else (),
         env_form="list" if isinstance(env, list) else "absent" if env is None else "unreadable",
         mounts_shm=_mounts_shm(raw.get("volumeMounts")),
         privileged=_map(raw.get("securityContext")).get("privileged") is True,
     )
-
-
-_NO_ENV: Mapping[str, tuple[Variable, ...]] = MappingProxyType({})
 
 
 def _mounts_shm(mounts: object) -> bool:
@@ -176,12 +184,12 @@ def _mounts_shm(mounts: object) -> bool:
     return False
 
 
-def _watched(env: list[Any]) -> Mapping[str, tuple[Variable, ...]]:
+def _watched(env: list[Any]) -> tuple[tuple[str, tuple[Variable, ...]], ...]:
     found: dict[str, tuple[Variable, ...]] = {}
     for i, entry in enumerate(env):
         if isinstance(entry, dict) and isinstance(name := entry.get("name"), str) and name in _WATCHED:
             found[name] = (*found.get(name, ()), Variable(i, _literal(entry), "value" in entry))
-    return found
+    return tuple(found.items())
 
 
 def _literal(entry: Mapping[str, Any]) -> str | None:
@@ -251,6 +259,10 @@ def shown(value: object, limit: int = 48) -> str:
             text = repr(value)
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _own(metadata: object) -> Entries:
+    return tuple(keys_of(metadata).items()) if isinstance(metadata, dict) else ()
 
 
 def _map(value: Any) -> Mapping[str, Any]:

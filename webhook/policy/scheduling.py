@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.policy.nodes import Taint
 
@@ -53,6 +53,23 @@ class Requirement:
 Term = tuple[Requirement, ...]
 
 
+class Toleration(NamedTuple):
+    """One toleration; an empty effect stands for every effect, an empty key with Exists for every taint."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def covers(self, taint: Taint) -> bool:
+        """Whether it tolerates a taint."""
+        if self.effect not in ("", taint.effect):
+            return False
+        if self.operator == "Exists":
+            return self.key in ("", taint.key)
+        return self.operator == "Equal" and self.key == taint.key and self.value == taint.value
+
+
 @dataclass(frozen=True, slots=True)
 class Scheduling:
     """Where a pod may run. ``terms`` None means no required node affinity; an empty term matches nothing."""
@@ -60,7 +77,7 @@ class Scheduling:
     node_name: str | None
     selector: tuple[tuple[str, str], ...]
     terms: tuple[Term, ...] | None
-    tolerations: tuple[Mapping[str, Any], ...]
+    tolerations: tuple[Toleration, ...]
 
     @property
     def keys(self) -> frozenset[str]:
@@ -100,7 +117,7 @@ class Scheduling:
             taint.effect not in ("NoSchedule", "NoExecute")
             or taint.key.startswith(_PASSING_TAINTS)
             or (taint.effect == "NoSchedule" and taint.key in resources)
-            or any(_tolerates(toleration, taint) for toleration in self.tolerations)
+            or any(toleration.covers(taint) for toleration in self.tolerations)
             for taint in taints
         )
 
@@ -125,7 +142,9 @@ def read_scheduling(spec: Mapping[str, Any]) -> Scheduling:
         node_name=node_name if isinstance(node_name, str) and node_name else None,
         selector=tuple((k, v) for k, v in selector.items() if isinstance(v, str)) if isinstance(selector, dict) else (),
         terms=_terms(required_affinity(spec)),
-        tolerations=tuple(t for t in tolerations if isinstance(t, dict)) if isinstance(tolerations, list) else (),
+        tolerations=tuple(_toleration(t) for t in tolerations if isinstance(t, dict))
+        if isinstance(tolerations, list)
+        else (),
     )
 
 
@@ -169,13 +188,11 @@ def _requirement(raw: object, *, on_name: bool) -> Requirement:
     )
 
 
-def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
-    if toleration.get("effect") not in (None, "", taint.effect):
-        return False
-    operator, key = toleration.get("operator") or "Equal", toleration.get("key") or ""
-    if operator == "Exists":
-        return key in ("", taint.key)
-    return operator == "Equal" and key == taint.key and (toleration.get("value") or "") == taint.value
+def _toleration(raw: Mapping[str, Any]) -> Toleration:
+    # What is no text matches no taint: the API server refuses the pod.
+    key, operator, value, effect = (raw.get(k) or "" for k in ("key", "operator", "value", "effect"))
+    readable = all(isinstance(part, str) for part in (key, operator, value, effect))
+    return Toleration(key, operator or "Equal", value, effect) if readable else Toleration("", "", "", "")
 
 
 def _integer(text: str | None) -> int | None:

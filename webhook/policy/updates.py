@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from webhook.policy.annotations import field_of, keys_of
+from webhook.policy.annotations import field_of
+from webhook.policy.domain import keys_of
 from webhook.policy.findings import Finding
 from webhook.policy.pod import read_container, read_pod
 from webhook.policy.rules.bypass import daemon_bypass_of, device_bypass_of

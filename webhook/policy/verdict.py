@@ -74,18 +74,25 @@ def judge_pod(pod: Mapping[str, Any], namespace: str, inventory: Inventory) -> V
     """A pod about to be created, as the mutating webhook answers it. Never raises, whatever the object's shape."""
     if passes_untouched(pod):
         return ALLOWED
-    case = open_case(read_pod(pod), namespace, inventory)
+    seen = read_pod(pod)
+    verdict, steering = inventory.memory.recall(
+        ("create", namespace, seen), lambda: _created(open_case(seen, namespace, inventory))
+    )
+    if steering is None:
+        return verdict
+    # The user's own affinity is kept as it was written, which is more than the rules look at.
+    return replace(verdict, patch=(*verdict.patch, patch.affinity(pod.get("spec") or {}, steering)))
+
+
+def _created(case: Case) -> tuple[Verdict, Steering | None]:
     judged = _judge(case)
     found = (*_always(case), *judged.findings)
-    placed, steering = _place(case, judged, found, inventory.settings.placement)
-    found = (*found, *placed)
-    verdict = Verdict(found, (), judged.fit, judged.unfit)
+    placed, steering = _place(case, judged, found, case.settings.placement)
+    verdict = Verdict((*found, *placed), (), judged.fit, judged.unfit)
     if not verdict.allowed:
-        return verdict
+        return verdict, None
     operations = patch.operations_of(patch.settings_of(case))
-    if steering is not None:
-        operations = (*operations, patch.affinity(pod.get("spec") or {}, steering))
-    return replace(verdict, patch=operations, grants=_grants(case))
+    return replace(verdict, patch=operations, grants=_grants(case)), steering
 
 
 def validate_pod(pod: Mapping[str, Any], namespace: str, inventory: Inventory) -> Verdict:
@@ -95,7 +102,13 @@ def validate_pod(pod: Mapping[str, Any], namespace: str, inventory: Inventory) -
     """
     if passes_untouched(pod):
         return ALLOWED
-    case = open_case(read_pod(pod), namespace, inventory)
+    seen = read_pod(pod)
+    return inventory.memory.recall(
+        ("validate", namespace, seen), lambda: _stored(open_case(seen, namespace, inventory))
+    )
+
+
+def _stored(case: Case) -> Verdict:
     judged = _judge(case)
     found = (*_always(case), *judged.findings)
     denied = any(f.severity == "deny" for f in found)

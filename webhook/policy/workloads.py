@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from webhook.policy.annotations import keys_of
+from webhook.policy.domain import keys_of
 from webhook.policy.findings import Finding
 from webhook.policy.pod import shown
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import jsonpatch
 import orjson
 
-from webhook.policy.annotations import keys_of
+from webhook.policy.domain import keys_of
 from webhook.policy.findings import warnings
 from webhook.policy.workloads import read_template
 from webhook.server.faults import Fault

@@ -10,7 +10,6 @@ from webhook.policy.annotations import (
     PROCESSES,
     Key,
     field_of,
-    keys_of,
     nearest,
 )
 from webhook.policy.case import Case, Rule
@@ -37,7 +36,7 @@ def unknown_annotation(case: Case) -> Iterator[Finding]:
 
 def misplaced_label(case: Case) -> Iterator[Finding]:
     """misplaced-annotation: a key of the domain as a label of the pod."""
-    for key in keys_of(case.pod.labels):
+    for key, _ in case.pod.labels:
         yield Finding(
             "misplaced-annotation",
             "deny",

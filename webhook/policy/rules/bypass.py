@@ -41,7 +41,7 @@ def daemon_bypass(case: Case) -> Iterator[Finding]:
 def daemon_bypass_of(container: Container) -> Iterator[Finding]:
     """The same for one container, whatever it asks for."""
     for name, effect in mps.DAEMON_BYPASS.items():
-        if name in container.env:
+        if container.variables(name):
             yield _about(container, name, "daemon-bypass", f"not to be set: {effect}", "drop it")
 
 
@@ -53,7 +53,7 @@ def device_bypass(case: Case) -> Iterator[Finding]:
 
 def device_bypass_of(container: Container, severity: str) -> Iterator[Finding]:
     """The same for one container, with the severity that applies to it; ``off`` finds nothing."""
-    entries = container.env.get(VISIBLE_DEVICES, ())
+    entries = container.variables(VISIBLE_DEVICES)
     if severity != "off" and any(e.value is None or e.value not in _NO_DEVICES for e in entries):
         yield _about(
             container,

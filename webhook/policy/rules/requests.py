@@ -75,7 +75,7 @@ def _beside_qgpu(case: Case, container: Container) -> str | None:
     for request in (r for c in case.pod.gpu_containers for r in c.requests):
         if request.resource in (GPU, GPU_SHARED):
             return request.resource
-    return "an MPS quota" if case.annotations.values or mps.MEMORY_LIMIT in container.env else None
+    return "an MPS quota" if case.annotations.values or container.variables(mps.MEMORY_LIMIT) else None
 
 
 RULES: tuple[Rule, ...] = (gpu_request_invalid, limit_multi_gpu, mig_beside_quota, qgpu_beside_gpu)

@@ -110,7 +110,7 @@ def env_unverifiable(case: Case) -> Iterator[Finding]:
 def limit_without_gpu(case: Case) -> Iterator[Finding]:
     """A memory limit on a container that asks for no GPU: it reaches nobody."""
     for container in case.pod.containers:
-        if not container.requests and mps.MEMORY_LIMIT in container.env:
+        if not container.requests and container.variables(mps.MEMORY_LIMIT):
             yield _about(
                 container,
                 mps.MEMORY_LIMIT,
@@ -150,7 +150,7 @@ def _divided(quota: Quota) -> str:
 def _mps_variables(case: Case) -> Iterator[tuple[Container, str, tuple[Variable, ...]]]:
     for container in case.pod.gpu_containers:
         for name in (mps.MEMORY_LIMIT, mps.THREAD_PERCENTAGE):
-            if entries := container.env.get(name):
+            if entries := container.variables(name):
                 yield container, name, entries
 
 
