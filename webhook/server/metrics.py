@@ -6,7 +6,8 @@ Every label has a bounded set of values: what comes from a request is mapped to 
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -47,6 +48,8 @@ class Metrics:
 
     def __init__(self, source: Source, lifecycle: Lifecycle, *, settings_hash: str = "") -> None:
         self.registry = registry = CollectorRegistry()
+        # A labelled series is looked up under a lock, and each request touches half a dozen of the same few.
+        self._series = lru_cache(maxsize=1024)(_series)
         self._requests = Counter(
             "mps_webhook_requests", "Requests answered.", ["endpoint", "operation", "code"], registry=registry
         )
@@ -101,19 +104,19 @@ class Metrics:
     def request(self, endpoint: str, operation: str, code: int, seconds: float) -> None:
         """Count one answered request."""
         known = operation if operation in OPERATIONS else "other"
-        self._requests.labels(endpoint, known, code).inc()
-        self._duration.labels(endpoint).observe(seconds)
+        self._series(self._requests, endpoint, known, code).inc()
+        self._series(self._duration, endpoint).observe(seconds)
 
     def decision(self, endpoint: str, decision: str, verdict: Verdict | None) -> None:
         """Count one decision with what led to it."""
-        self._decisions.labels(endpoint, decision).inc()
+        self._series(self._decisions, endpoint, decision).inc()
         if verdict is None:
             return
         for finding in verdict.findings:
-            self._findings.labels(endpoint, finding.severity, finding.code).inc()
+            self._series(self._findings, endpoint, finding.severity, finding.code).inc()
         for outcome, groups in (("fit", verdict.fit), ("unfit", verdict.unfit)):
             for group in groups:
-                self._profiles.labels(self._bounded(group.config), outcome).inc()
+                self._series(self._profiles, self._bounded(group.config), outcome).inc()
 
     def fault(self, endpoint: str, fault: str) -> None:
         """Count one request that ended without a decision."""
@@ -134,6 +137,10 @@ class Metrics:
             return "other"
         self._configs.add(config)
         return config
+
+
+def _series(metric: Any, *labels: str | int) -> Any:
+    return metric.labels(*labels)
 
 
 class _SourceCollector(Collector):
