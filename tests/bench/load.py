@@ -1,8 +1,8 @@
 """The client: a process of its own that asks as the API server does, one request at a time on each connection.
 
 It reads one job as a line of JSON from standard input, does it, and answers with a line of JSON, until its input ends.
-TLS sits on the sockets themselves and epoll waits for them: that costs a request about half of what asyncio's protocols
-and their in-memory TLS do, so the client is not what is measured. How busy it was is part of the answer.
+TLS sits on the sockets themselves and epoll waits for them, with no event loop and no buffers in between: the client
+must not be what is measured. How busy it was is part of the answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import select
 import socket
 import ssl
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -30,7 +32,8 @@ _RETRY_AFTER = re.compile(rb"\r\nretry-after: *(\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to measure. `ca` empty: the certificate is not checked. `pids`: whose CPU time counts as the server's.
+    """What to measure. `bodies`: a file with one body on each line, sent in turn. `ca` empty: the certificate is not
+    checked. `pids`: whose CPU time counts as the server's.
 
     `kind` steady: for `seconds`, on `connections` connections that are kept. `kind` cold: `connections` times one
     request on a connection of its own.
@@ -40,7 +43,7 @@ class Job:
     host: str
     port: int
     path: str
-    body: str
+    bodies: str
     ca: str
     connections: int
     seconds: float
@@ -79,10 +82,10 @@ class Cold:
 
 
 class Connection:
-    """One connection that is kept, with the request that it sends again and again."""
+    """One connection that is kept, which takes its requests from those that all share."""
 
-    def __init__(self, job: Job, context: ssl.SSLContext, request: bytes) -> None:
-        self._request = request
+    def __init__(self, job: Job, context: ssl.SSLContext, requests: Iterator[bytes]) -> None:
+        self._requests = requests
         raw = socket.create_connection((job.host, job.port), timeout=STALL_SECONDS)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = context.wrap_socket(raw, server_hostname=job.host)
@@ -91,8 +94,9 @@ class Connection:
 
     def send(self) -> None:
         """Send the request; it fits into the socket's buffer, or the server is stuck."""
+        request = next(self._requests)
         self.started = perf_counter()
-        if self.socket.send(self._request) != len(self._request):
+        if self.socket.send(request) != len(request):
             raise RuntimeError("the server does not take a request")
 
     def receive(self) -> bytes | None:
@@ -113,9 +117,9 @@ class Connection:
                 return answer
 
 
-def steady(job: Job, context: ssl.SSLContext, request: bytes) -> Steady:
+def steady(job: Job, context: ssl.SSLContext, requests: Iterator[bytes]) -> Steady:
     """Keep all connections busy for a while."""
-    connections = [Connection(job, context, request) for _ in range(job.connections)]
+    connections = [Connection(job, context, requests) for _ in range(job.connections)]
     poll = select.epoll()
     by_descriptor = {connection.socket.fileno(): connection for connection in connections}
     for descriptor, connection in by_descriptor.items():
@@ -177,12 +181,12 @@ def _ask(poll: select.epoll, by_descriptor: dict[int, Connection], seconds: floa
     return latencies, refused, perf_counter() - begin
 
 
-def cold(job: Job, context: ssl.SSLContext, request: bytes) -> Cold:
+def cold(job: Job, context: ssl.SSLContext, requests: Iterator[bytes]) -> Cold:
     """One connection after the other, each for one request."""
     handshakes, answers = [], []
     for _ in range(job.connections):
         begin = perf_counter()
-        connection = Connection(job, context, request)
+        connection = Connection(job, context, requests)
         handshakes.append((perf_counter() - begin) * 1000)
         with connection.socket:
             connection.send()
@@ -206,19 +210,24 @@ def done(job: Job) -> Steady | Cold:
     if not job.ca:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    body = Path(job.body).read_bytes()
-    # The headers that the API server's client sends.
+    bodies = Path(job.bodies).read_bytes().splitlines(keepends=True)
+    requests = cycle([_request(job, body) for body in bodies])
+    gc.collect()
+    gc.disable()
+    try:
+        return (cold if job.kind == "cold" else steady)(job, context, requests)
+    finally:
+        gc.enable()
+
+
+def _request(job: Job, body: bytes) -> bytes:
+    """With the headers that the API server's client sends."""
     head = (
         f"POST {job.path}{'&' if '?' in job.path else '?'}timeout=10s HTTP/1.1\r\nHost: {job.host}:{job.port}\r\n"
         "User-Agent: kube-apiserver-admission\r\nAccept: application/json, */*\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nAccept-Encoding: gzip\r\n\r\n"
     )
-    gc.collect()
-    gc.disable()
-    try:
-        return (cold if job.kind == "cold" else steady)(job, context, head.encode() + body)
-    finally:
-        gc.enable()
+    return head.encode() + body
 
 
 def _length(answer: bytes) -> int:

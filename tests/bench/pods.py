@@ -15,6 +15,8 @@ from webhook.policy import judge_pod
 RECORDING = (
     Path(__file__).parent.parent / "fixtures" / "admission-reviews" / "pod-create-annotated-multi-container.json"
 )
+FILLER = "example.com/description"
+NEW_PODS = 2000
 BODY_BYTES = 6400
 """What a review of a pod from a Deployment has on the wire; the recording has a little less and is filled up."""
 
@@ -43,6 +45,16 @@ def mutate_body() -> bytes:
     return _encoded(_filled())
 
 
+def new_bodies() -> list[bytes]:
+    """Reviews of pods that all ask for something else, more than the service remembers verdicts."""
+    review, found = _filled(), []
+    annotations = review["request"]["object"]["metadata"]["annotations"]
+    for mib in range(1024, 1024 + NEW_PODS):
+        annotations["mps.nvidia.com/memory-limit"] = f"{mib}Mi"
+        found.append(_encoded(review))
+    return found
+
+
 def validate_body() -> bytes:
     """The review for /validate: the same pod with the patch applied."""
     review = _filled()
@@ -54,10 +66,9 @@ def validate_body() -> bytes:
 
 def _filled() -> dict[str, Any]:
     review = recorded()
-    key = "example.com/description"
     annotations = review["request"]["object"]["metadata"]["annotations"]
-    annotations[key] = ""
-    annotations[key] = "x" * (BODY_BYTES - len(_encoded(review)))
+    annotations[FILLER] = ""
+    annotations[FILLER] = "x" * (BODY_BYTES - len(_encoded(review)))
     return review
 
 

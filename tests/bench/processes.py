@@ -67,6 +67,7 @@ class Files:
         ):
             (self.folder / name).write_text(json.dumps(content), encoding="utf-8")
         (self.folder / "mutate.json").write_bytes(pods.mutate_body())
+        (self.folder / "mutate-new.json").write_bytes(b"".join(pods.new_bodies()))
         (self.folder / "validate.json").write_bytes(pods.validate_body())
 
     @contextmanager

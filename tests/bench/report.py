@@ -64,7 +64,7 @@ class Report:
     def _verdict_rows(self) -> list[list[str]]:
         rows = [
             _row(
-                f"{cost.pod}, {cost.profiles} profiles, {cost.nodes:,} nodes",
+                f"{cost.pod}{', again' * cost.again}, {cost.profiles} profiles, {cost.nodes:,} nodes",
                 p50=f"{cost.median_us:.1f}",
                 p95=f"{cost.p95_us:.1f}",
             )
@@ -73,7 +73,8 @@ class Report:
         # With fewer nodes than profiles there is less to judge, so only fleets of equally many profiles are compared.
         alike: dict[tuple[str, int], list[Cost]] = {}
         for cost in self.verdict:
-            alike.setdefault((cost.pod, cost.profiles), []).append(cost)
+            if not cost.again:
+                alike.setdefault((cost.pod, cost.profiles), []).append(cost)
         for (pod, profiles), costs in alike.items():
             few, many = costs[0], costs[-1]
             if few is not many:

@@ -34,7 +34,7 @@ class Target:
     host: str
     port: int
     path: str
-    body: str
+    bodies: str
     ca: str
     pids: tuple[int, ...] = ()
 
@@ -59,10 +59,11 @@ class ColdRound:
 
 
 def own_targets(files: Files, service: Server, empty: Server) -> list[Target]:
-    """Both of our endpoints for pods, and the empty one."""
-    mutate, validate = (str(files.folder / name) for name in ("mutate.json", "validate.json"))
+    """Both of our endpoints for pods, asked about pods made alike and about new ones, and the empty endpoint."""
+    mutate, new, validate = (str(files.folder / f"{name}.json") for name in ("mutate", "mutate-new", "validate"))
     return [
         Target("/mutate", "127.0.0.1", service.port, "/mutate", mutate, service.ca, service.pids),
+        Target("/mutate, new pods", "127.0.0.1", service.port, "/mutate", new, service.ca, service.pids),
         Target("/validate", "127.0.0.1", service.port, "/validate", validate, service.ca, service.pids),
         Target("empty", "127.0.0.1", empty.port, "/", mutate, empty.ca, empty.pids),
     ]
@@ -103,10 +104,11 @@ def steady(
 
 
 def cold(client: Client, targets: list[Target], *, rounds: int, said: Callable[[str], None]) -> Iterator[ColdRound]:
-    """New connections, target by target, round by round; /validate has the same ones as /mutate and is left out."""
+    """New connections, target by target, round by round. To one port they are all alike, so it is asked once."""
+    ports = {target.port: target for target in reversed(targets)}
     for number in range(rounds):
         for target in targets:
-            if target.name != "/validate":
+            if target is ports[target.port]:
                 said(f"new connections to {target.name}, round {number + 1} of {rounds}")
                 yield ColdRound(target.name, number, client.cold(_job(target, kind="cold", connections=HANDSHAKES)))
 
@@ -127,7 +129,7 @@ def _job(target: Target, **more: Any) -> Job:
         host=target.host,
         port=target.port,
         path=target.path,
-        body=target.body,
+        bodies=target.bodies,
         ca=target.ca,
         pids=target.pids,
         **{"seconds": 0.0, **more},
