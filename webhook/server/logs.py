@@ -49,7 +49,7 @@ def places(trace: TracebackType | None, limit: int = 12) -> list[str]:
 def configure(level: str = "info") -> None:
     """Send every logger's records to standard error as JSON; `level` as in logging, in any case."""
     # What no line of ours shows need not be found out for every record: the caller, the thread, the process.
-    logging._srcfile = None  # type: ignore[attr-defined]
+    logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
