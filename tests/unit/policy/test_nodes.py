@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import CONFIGS, GPU, mig_node, node
 from webhook.policy import Namespace, Profile, Settings, project_namespace, project_node
+from webhook.policy.deviceplugin import GPU_SHARED
 from webhook.policy.nodes import (
     CONFIG_LABEL,
     MAJOR_LABEL,
@@ -69,6 +70,28 @@ def test_shares_are_floored() -> None:
 )
 def test_profile(labels: dict[str, str | None], field: str, value: object) -> None:
     assert getattr(profile(node("x", labels=labels)), field) == value
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas", "allocatable", "judged"),
+    [
+        pytest.param("mps", "4", {}, ("mps", 4, GPU, True), id="MPS"),
+        pytest.param("mps", "2", {}, ("mps", 2, GPU, True), id="two shares"),
+        pytest.param("time-slicing", "4", {}, ("time-slicing", 4, GPU, False), id="time-slicing"),
+        pytest.param("mps", "4", {GPU_SHARED: "4", GPU: "0"}, ("mps", 4, GPU_SHARED, True), id="renamed"),
+        pytest.param("mps", "1", {}, ("none", 1, GPU, False), id="one share is none"),
+        pytest.param("mps", None, {}, ("none", 1, GPU, False), id="no replicas"),
+        pytest.param("none", "4", {}, ("none", 1, GPU, False), id="not shared"),
+        pytest.param(None, "4", {}, ("none", 1, GPU, False), id="no strategy"),
+    ],
+)
+def test_an_unknown_config_is_judged_by_the_labels(
+    strategy: str | None, replicas: str | None, allocatable: dict[str, str], judged: tuple[object, ...]
+) -> None:
+    labels = {CONFIG_LABEL: "gone", STRATEGY_LABEL: strategy, REPLICAS_LABEL: replicas}
+    seen = profile(node("x", labels=labels, allocatable=allocatable))
+    assert (seen.strategy, seen.replicas, seen.resource, seen.fail_greater_than_one) == judged
+    assert (seen.config, seen.known_config, seen.drift) == ("gone", False, None)
 
 
 def test_mig_and_qgpu_by_resources() -> None:

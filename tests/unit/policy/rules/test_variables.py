@@ -368,6 +368,16 @@ END = "[memory-below-minimum]"
             ],
             id="each process",
         ),
+        pytest.param(
+            pod().gpu().memory("500Mi").processes("2"),
+            [
+                (
+                    f"deny: {BEGIN}memory-limit 500Mi gives 250Mi a process, but the minimum is 256Mi: ask for at least"
+                    f" 512Mi, the CUDA context comes off it {END}"
+                )
+            ],
+            id="each of two processes",
+        ),
         pytest.param(pod().gpu().memory("256Mi"), [], id="exactly the minimum"),
         pytest.param(pod().gpu().memory("1Gi"), [], id="exactly a GiB"),
         pytest.param(limit(""), [], id="unset"),
