@@ -12,9 +12,6 @@ from webhook.server.faults import Fault
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-MAX_IN_FLIGHT = 64
-
-
 class Phase(Enum):
     """Serving; draining (serving, but every reply says `Connection: close`); closing (503 for what still comes)."""
 
@@ -30,7 +27,7 @@ class Lifecycle:
     seconds the API server still comes here, and has to be served.
     """
 
-    def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
+    def __init__(self, max_in_flight: int = 64) -> None:
         self._max_in_flight = max_in_flight
         self.phase = Phase.SERVING
         self.in_flight = 0
