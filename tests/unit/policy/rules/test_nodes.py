@@ -129,6 +129,21 @@ def test_memory_over_budget(subject: PodBuilder, nodes: list[Any], message: str)
 
 
 @pytest.mark.parametrize(
+    ("products", "shown"),
+    [
+        ((None,), "1 node"),
+        (("A10",), "1 node, A10"),
+        (("A10", "A10"), "2 nodes, A10"),
+        (("A10", "A16"), "2 nodes, A10, A16"),
+        (("A10", "A16", "A2"), "3 nodes, A10, A16, …"),
+    ],
+)
+def test_nodes_are_counted_and_two_products_named(products: tuple[str | None, ...], shown: str) -> None:
+    nodes = [node(f"n-{i}", product=product) for i, product in enumerate(products)]
+    assert f"has 15360Mi ({shown}): ask" in judge(memory("9Gi").config("mps-4x"), *nodes).denial()
+
+
+@pytest.mark.parametrize(
     ("subject", "nodes"),
     [
         pytest.param(memory("4606Mi"), [L40S_10X], id="exactly the floor"),
