@@ -14,11 +14,13 @@ from webhook.policy.deviceplugin import DeviceConfig
 from webhook.policy.memory import Memory
 from webhook.policy.nodes import (
     CONFIG_LABEL,
+    HOSTNAME_LABEL,
     INSTANCE_TYPE_LABEL,
     MAJOR_LABEL,
     MEMORY_LABEL,
     MINOR_LABEL,
     PRODUCT_LABEL,
+    PROFILE_LABELS,
     Labels,
     Namespace,
     Node,
@@ -70,12 +72,21 @@ class Fleet:
     def __init__(self, nodes: Iterable[Node], configs: Mapping[str, DeviceConfig], settings: Settings) -> None:
         self.configs = dict(configs)
         self.settings = settings
+        alike: dict[tuple[object, ...], Profile] = {}
         interned: dict[Profile, Profile] = {}
         self._nodes: dict[str, tuple[Node, Profile]] = {}
         for node in nodes:
-            profile = profile_of(node, self.configs, settings)
-            self._nodes[node.name] = (node, interned.setdefault(profile, profile))
+            # All that a profile is made of: most nodes are like one that was looked at already.
+            like = (node.allocatable, *map(node.labels.get, PROFILE_LABELS))
+            profile = alike.get(like)
+            if profile is None:
+                profile = profile_of(node, self.configs, settings)
+                profile = alike[like] = interned.setdefault(profile, profile)
+            self._nodes[node.name] = (node, profile)
         self.profiles = tuple(interned)
+        self._by_hostname: dict[str, list[str]] = {}
+        for node, _ in self._nodes.values():
+            self._by_hostname.setdefault(node.labels.get(HOSTNAME_LABEL, ""), []).append(node.name)
         self._with_gpus = [(n, p) for n, p in self._nodes.values() if n.allocatable]
         self._groupings: dict[frozenset[str], tuple[Group, ...]] = {}
         self._expected = tuple(_expected_group(e, self.configs, settings) for e in settings.expected_profiles)
@@ -104,10 +115,8 @@ class Fleet:
         """The groups of nodes that the pod can run on: enough GPUs, selected, tolerated."""
         if scheduling.node_name is not None:
             return tuple(g for g in self._named((scheduling.node_name,), frozenset()) if g.holds(request))
-        names, keys = scheduling.names, scheduling.keys
+        names, keys = self._names(scheduling), scheduling.keys
         groups = self.groups(keys) if names is None else self._named(names, keys)
-        if names is None and any(r.on_name for term in scheduling.terms or () for r in term):
-            groups = self._named(self._nodes, keys)
         return tuple(
             g
             for g in groups
@@ -139,6 +148,16 @@ class Fleet:
             for name in scheduling.pinned(CONFIG_LABEL, self.configs.__contains__)
             if all(r == self.configs[name].resource for r in request)
         )
+
+    def _names(self, scheduling: Scheduling) -> Iterable[str] | None:
+        """The nodes to look at one by one, where the pod tells nodes apart by their names; None where it does not."""
+        names = scheduling.names
+        if names is not None:
+            return names
+        hosts = scheduling.pinned(HOSTNAME_LABEL, self._by_hostname.__contains__)
+        if hosts or scheduling.insists(HOSTNAME_LABEL):
+            return [name for host in hosts for name in self._by_hostname[host]]
+        return self._nodes if any(r.on_name for term in scheduling.terms or () for r in term) else None
 
     def _named(self, names: Iterable[str], keys: frozenset[str]) -> tuple[Group, ...]:
         found = (self._nodes.get(name) for name in names)

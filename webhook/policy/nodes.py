@@ -19,7 +19,20 @@ MAJOR_LABEL = "nvidia.com/gpu.compute.major"
 MINOR_LABEL = "nvidia.com/gpu.compute.minor"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
+
+PROFILE_LABELS = (
+    CONFIG_LABEL,
+    MEMORY_LABEL,
+    PRODUCT_LABEL,
+    MAJOR_LABEL,
+    MINOR_LABEL,
+    REPLICAS_LABEL,
+    STRATEGY_LABEL,
+    INSTANCE_TYPE_LABEL,
+)
+"""All labels that ``profile_of`` looks at."""
 
 QGPU_PREFIX = "tke.cloud.tencent.com/qgpu-"
 _SHARED_SUFFIX = "-SHARED"

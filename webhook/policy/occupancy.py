@@ -168,7 +168,7 @@ def _held(pod: Pod, container: Container) -> int:
 
 
 def _asked(container: Container) -> int:
-    return sum(r.count for r in container.requests if r.resource in _SHARES)
+    return sum(r.amount for r in container.requests if r.resource in _SHARES)
 
 
 def _holder(quota: Quota, shares: int, where: tuple[str, str, str]) -> Holder:

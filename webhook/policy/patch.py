@@ -68,7 +68,7 @@ def _variables(quota: Quota) -> Iterator[Setting]:
             missing.append((name, value))
         else:
             op = "replace" if entry.has_value_key else "add"
-            pointer = f"{container.pointer}/env/{entry.index}/value"
+            pointer = f"{container.pointer}/env/{entry.position}/value"
             yield _setting(container, name, value, {"op": op, "path": pointer, "value": value})
     match container.env_form:
         case "list":

@@ -1,14 +1,14 @@
 """A pod, read once into what the rules look at.
 
 The object comes before schema validation: any part may be absent, null or of a wrong type. Whatever cannot be read is
-left out, since the API server refuses such a pod right after us; nothing here raises.
+left out, since the API server refuses such a pod right after us; nothing here raises. Values are named tuples, which
+are made, hashed and compared several times faster than frozen dataclasses: every review makes a dozen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from webhook.policy import mps
 from webhook.policy.deviceplugin import GPU, GPU_SHARED, MIG_PREFIX
@@ -40,26 +40,23 @@ Kind = Literal["container", "init", "sidecar", "ephemeral"]
 _GROUPS: tuple[tuple[str, Kind], ...] = (("initContainers", "init"), ("containers", "container"))
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """One entry of a container's env; ``value`` is None where it comes from elsewhere or refers to another variable."""
 
-    index: int
+    position: int
     value: str | None
     has_value_key: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRequest:
-    """What a container asks of one GPU resource; ``problem`` says what is wrong, and then ``count`` is 1."""
+class GpuRequest(NamedTuple):
+    """What a container asks of one GPU resource; ``problem`` says what is wrong, and then ``amount`` is 1."""
 
     resource: str
-    count: int
+    amount: int
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(NamedTuple):
     """A container of any kind. ``path`` is how messages name it, ``pointer`` how a JSON Patch does."""
 
     path: str
@@ -76,7 +73,7 @@ class Container:
     @property
     def gpus(self) -> int:
         """GPUs asked for, over all GPU resources."""
-        return sum(r.count for r in self.requests)
+        return sum(r.amount for r in self.requests)
 
     def variable(self, name: str) -> Variable | None:
         """The variable that is in force, the last of its name; None where it is not set."""
@@ -91,8 +88,7 @@ class Container:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(NamedTuple):
     """A pod as the rules see it; of two pods that are equal here, every rule says the same.
 
     ``annotations`` and ``labels`` are those of the domain ``mps.nvidia.com``. ``containers`` are init containers,
@@ -121,7 +117,7 @@ class Pod:
         peak: dict[str, int] = {}
         for container in self.containers:
             for request in container.requests:
-                resource, count = request.resource, request.count
+                resource, count = request.resource, request.amount
                 if container.kind == "init":
                     peak[resource] = max(peak.get(resource, 0), sidecars.get(resource, 0) + count)
                 else:
@@ -208,9 +204,9 @@ def _resources(raw: object) -> tuple[tuple[GpuRequest, ...], bool]:
     for name in dict.fromkeys((*limits, *requests)):
         if name.startswith(_GPU_PREFIXES) and (name in (GPU, GPU_SHARED) or not name.startswith(GPU)):
             request = _gpu_request(name, limits.get(name), requests.get(name))
-            if request.count and name.startswith(QGPU_PREFIX):
+            if request.amount and name.startswith(QGPU_PREFIX):
                 qgpu = True
-            elif request.count:
+            elif request.amount:
                 found.append(request)
     return tuple(found), qgpu
 

@@ -1,13 +1,12 @@
 """nodeSelector, required node affinity, taints: read as the scheduler reads them.
 
 The pod arrives before it was validated, so every part may be absent, null or of a wrong type; what the API server
-would refuse anyway matches nothing here.
+would refuse anyway matches nothing here. Values are named tuples: each review makes, hashes and compares a dozen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from webhook.policy.nodes import Taint
@@ -20,8 +19,7 @@ NAME_FIELD = "metadata.name"
 _INTEGER_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(NamedTuple):
     """One expression over a label, or over the node's name where ``on_name``."""
 
     key: str
@@ -70,8 +68,7 @@ class Toleration(NamedTuple):
         return self.operator == "Equal" and self.key == taint.key and self.value == taint.value
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduling:
+class Scheduling(NamedTuple):
     """Where a pod may run. ``terms`` None means no required node affinity; an empty term matches nothing."""
 
     node_name: str | None
@@ -120,6 +117,13 @@ class Scheduling:
             or any(toleration.covers(taint) for toleration in self.tolerations)
             for taint in taints
         )
+
+    def insists(self, key: str) -> bool:
+        """Whether the pod names the values of a label that it may run at, known or not."""
+        if any(selected == key for selected, _ in self.selector):
+            return True
+        named = (any(r.key == key and r.operator == "In" and not r.on_name for r in term) for term in self.terms or ())
+        return bool(self.terms) and all(named)
 
     def pinned(self, key: str, known: Callable[[str], bool]) -> tuple[str, ...]:
         """The values of a label that the pod insists on, as far as selector and ``In`` expressions say it."""

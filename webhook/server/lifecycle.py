@@ -12,6 +12,7 @@ from webhook.server.faults import Fault
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+
 class Phase(Enum):
     """Serving; draining (serving, but every reply says `Connection: close`); closing (503 for what still comes)."""
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,7 +30,11 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON: time (RFC 3339, UTC), level, logger, message, and the record's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, in ASCII and without its end."""
+        """Return the line, without its end."""
+        return self.encode(record).decode()
+
+    def encode(self, record: logging.LogRecord) -> bytes:
+        """Return the line as UTF-8, without its end."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -38,7 +45,26 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = record.exc_info[0].__name__
             line["at"] = places(record.exc_info[2])
-        return json.dumps(line, default=str)
+        try:
+            return orjson.dumps(line, default=str)
+        except TypeError:  # a text that is no Unicode, such as the name of a file: told in ASCII
+            return json.dumps(line, default=str).encode()
+
+
+class JsonHandler(logging.Handler):
+    """Writes each record to a file descriptor in one system call."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._formatter = JsonFormatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; a log that cannot be written ends no request."""
+        try:
+            os.write(self._descriptor, self._formatter.encode(record) + b"\n")
+        except OSError:
+            self.handleError(record)
 
 
 def places(trace: TracebackType | None, limit: int = 12) -> list[str]:
@@ -51,9 +77,7 @@ def configure(level: str = "info") -> None:
     # What no line of ours shows need not be found out for every record: the caller, the thread, the process.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [JsonHandler(sys.stderr.fileno())]
     root.setLevel(logging.WARNING)
     LOGGER.setLevel(level.upper())

@@ -65,7 +65,7 @@ def gpu_count_over_share(quota: Quota, profile: Profile) -> bool:
     return (
         profile.strategy != "none"
         and profile.fail_greater_than_one
-        and any(r.count > 1 and r.resource in (GPU, GPU_SHARED) for r in quota.container.requests)
+        and any(r.amount > 1 and r.resource in (GPU, GPU_SHARED) for r in quota.container.requests)
     )
 
 
