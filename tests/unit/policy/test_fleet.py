@@ -104,6 +104,35 @@ def test_a_grouping_is_kept_and_their_number_is_bounded() -> None:
             id="names or labels",
         ),
         pytest.param(pod().gpu().terms({}), set(), id="an empty term"),
+        pytest.param(pod().gpu().select(**{HOSTNAME: "host-a"}), {"a"}, id="host name"),
+        pytest.param(pod().gpu().select(**{HOSTNAME: "a"}), set(), id="no such host name"),
+        pytest.param(pod().gpu().select(**{HOSTNAME: ""}), set(), id="an empty host name"),
+        pytest.param(pod().gpu().select(**{HOSTNAME: "host-a"}, zone="b"), set(), id="host name and another label"),
+        pytest.param(pod().gpu(5).select(**{HOSTNAME: "host-a"}), set(), id="host name with too few"),
+        pytest.param(pod().gpu().select(**{HOSTNAME: "host-tainted"}), set(), id="host name with taints"),
+        pytest.param(
+            pod().gpu().terms(where(expression(HOSTNAME, "In", "host-a", "host-big", "gone"))),
+            {"a", "big"},
+            id="host names by affinity",
+        ),
+        pytest.param(
+            pod().gpu().terms(where(expression(HOSTNAME, "In", "host-a")), where(expression("zone", "In", "b"))),
+            {"a", "b"},
+            id="host name or label",
+        ),
+        pytest.param(
+            pod().gpu().terms(where(expression(HOSTNAME, "In", "host-a", "host-b"), expression("zone", "In", "b"))),
+            {"b"},
+            id="host name by affinity and label",
+        ),
+        pytest.param(
+            pod().gpu().terms(where(expression(HOSTNAME, "NotIn", "host-a"))), {"b", "big", "excl"}, id="any other host"
+        ),
+        pytest.param(
+            pod().gpu().select(**{HOSTNAME: "host-a"}).terms(where(names=["a", "b"])),
+            {"a"},
+            id="host name and node name",
+        ),
         pytest.param(pod().gpu().spec(nodeName="b").select(zone="a"), {"b"}, id="nodeName alone counts"),
         pytest.param(pod().gpu(5).spec(nodeName="b"), set(), id="nodeName with too few"),
         pytest.param(pod().gpu().spec(nodeName="tainted"), {"tainted"}, id="nodeName in spite of taints"),

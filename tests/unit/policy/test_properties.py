@@ -140,6 +140,20 @@ def test_a_steered_pod_can_land_only_where_it_fits(raw: dict[str, Any], nodes: l
         assert not alone.allowed
 
 
+SEEN = objects._inventory(objects.NODES, "steer")
+
+
+@settings(SAME, max_examples=600)
+@given(objects.pods, NAMESPACES)
+def test_what_came_before_changes_no_verdict(raw: dict[str, Any], namespace: str) -> None:
+    fresh = objects._inventory(objects.NODES, "steer")
+    for ask in (judge_pod, validate_pod):
+        first, again, alone = ask(raw, namespace, SEEN), ask(raw, namespace, SEEN), ask(raw, namespace, fresh)
+        assert first == again
+        assert (first.findings, first.patch, first.grants) == (alone.findings, alone.patch, alone.grants)
+        assert (names(first.fit), names(first.unfit)) == (names(alone.fit), names(alone.unfit))
+
+
 def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
 
