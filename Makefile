@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test fix bench e2e soak gpu lock clean
+.PHONY: demo test fix bench e2e soak docs gpu lock clean
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,7 +32,14 @@ bench: $(STAMP)         ## figures, never a test
 	$(BIN)/python -m tests.bench
 
 e2e: $(STAMP)           ## against a real control plane; needs KUBEBUILDER_ASSETS
-	E2E_REQUIRED=1 $(BIN)/python -m pytest tests/e2e
+	E2E_REQUIRED=1 $(BIN)/python -m pytest tests/e2e -m 'not soak'
+
+soak: $(STAMP)          ## overload, hostile clients, ten minutes of load; the control plane's part needs KUBEBUILDER_ASSETS
+	$(BIN)/python -m tests.soak
+	E2E_REQUIRED=1 $(BIN)/python -m pytest tests/e2e -m soak
+
+docs: $(STAMP)          ## make the pages that come from the code
+	$(BIN)/python -m docs.generate
 
 gpu: $(STAMP)           ## against a real GPU with MPS
 	$(BIN)/python -m pytest tests/gpu
