@@ -40,17 +40,22 @@ def operations_of(settings: tuple[Setting, ...]) -> tuple[Operation, ...]:
     return tuple(operation for setting in settings for operation in setting.operations)
 
 
-def affinity(spec: Mapping[str, Any], steering: Steering) -> Operation:
-    """The operation that puts the steering into required node affinity, next to whatever the user has there."""
+def affinity(spec: Mapping[str, Any], steering: Steering) -> tuple[Operation, ...]:
+    """The operation that puts the steering into required node affinity, next to whatever the user has there.
+
+    None where a part is of a wrong type: the API server refuses such a pod, and must not be kept from it.
+    """
     required = required_affinity(spec)
     terms = combined(steering, dict(required) if required is not None else None)
     path, value = "/spec/affinity", spec.get("affinity")
     missing: Any = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
     for step in ("nodeAffinity", _REQUIRED, "nodeSelectorTerms"):
-        if not isinstance(value, dict):
+        if value is None:
             break
+        if not isinstance(value, dict):
+            return ()
         path, value, missing = f"{path}/{step}", value.get(step), missing[step]
-    return {"op": "add" if value is None else "replace", "path": path, "value": missing}
+    return ({"op": "add" if value is None else "replace", "path": path, "value": missing},)
 
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -203,7 +203,7 @@ def _resources(raw: object) -> tuple[tuple[GpuRequest, ...], bool]:
     qgpu = False
     for name in dict.fromkeys((*limits, *requests)):
         if name.startswith(_GPU_PREFIXES) and (name in (GPU, GPU_SHARED) or not name.startswith(GPU)):
-            request = _gpu_request(name, limits.get(name), requests.get(name))
+            request = _gpu_request(name, _asked(limits, name), _asked(requests, name))
             if request.amount and name.startswith(QGPU_PREFIX):
                 qgpu = True
             elif request.amount:
@@ -212,6 +212,12 @@ def _resources(raw: object) -> tuple[tuple[GpuRequest, ...], bool]:
 
 
 _GPU_PREFIXES = (GPU, MIG_PREFIX, QGPU_PREFIX)
+
+
+def _asked(amounts: Mapping[str, Any], name: str) -> object:
+    """The amount, None where there is none; a null is zero to the API server."""
+    amount = amounts.get(name)
+    return 0 if amount is None and name in amounts else amount
 
 
 def _gpu_request(resource: str, limit: object, request: object) -> GpuRequest:

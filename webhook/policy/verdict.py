@@ -17,7 +17,7 @@ from webhook.policy.findings import Finding
 from webhook.policy.fleet import Group, Inventory
 from webhook.policy.nodes import CONFIG_LABEL
 from webhook.policy.placement import Steering, steer
-from webhook.policy.pod import passes_untouched, read_pod, shown
+from webhook.policy.pod import Pod, passes_untouched, read_pod, shown
 from webhook.policy.quota import Quota
 from webhook.policy.rules import ALWAYS
 from webhook.policy.rules import nodes as node_rules
@@ -76,12 +76,17 @@ def judge_pod(pod: Mapping[str, Any], namespace: str, inventory: Inventory) -> V
         return ALLOWED
     seen = read_pod(pod)
     verdict, steering = inventory.memory.recall(
-        ("create", namespace, seen), lambda: _created(open_case(seen, namespace, inventory))
+        ("create", namespace, seen, _types(seen)), lambda: _created(open_case(seen, namespace, inventory))
     )
     if steering is None:
         return verdict
     # The user's own affinity is kept as it was written, which is more than the rules look at.
-    return replace(verdict, patch=(*verdict.patch, patch.affinity(pod.get("spec") or {}, steering)))
+    return replace(verdict, patch=(*verdict.patch, *patch.affinity(pod.get("spec") or {}, steering)))
+
+
+def _types(seen: Pod) -> tuple[type, ...]:
+    """Tells a malformed annotation of 1 from one of true, which are equal to Python and not to the person told."""
+    return tuple(type(value) for _, value in seen.annotations)
 
 
 def _created(case: Case) -> tuple[Verdict, Steering | None]:
@@ -104,7 +109,7 @@ def validate_pod(pod: Mapping[str, Any], namespace: str, inventory: Inventory) -
         return ALLOWED
     seen = read_pod(pod)
     return inventory.memory.recall(
-        ("validate", namespace, seen), lambda: _stored(open_case(seen, namespace, inventory))
+        ("validate", namespace, seen, _types(seen)), lambda: _stored(open_case(seen, namespace, inventory))
     )
 
 

@@ -59,10 +59,11 @@ def unknown_container(case: Case) -> Iterator[Finding]:
 
 def quota_without_gpu(case: Case) -> Iterator[Finding]:
     """A pod-wide annotation in a pod where no container asks for any kind of GPU."""
-    if case.pod.gpu_containers or case.pod.has_qgpu:
+    if case.pod.gpu_containers:
         return
     for key in case.annotations.values:
-        if key.container is None:
+        # A quota beside qGPU is told as qgpu-excluded.
+        if key.container is None and (key.name == HOST_IPC or not case.pod.has_qgpu):
             yield Finding(
                 "quota-without-gpu",
                 "deny",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.policy import mps
+from webhook.policy.annotations import HOST_IPC
 from webhook.policy.case import Case, Rule
 from webhook.policy.deviceplugin import GPU, GPU_SHARED, MIG_PREFIX
 from webhook.policy.findings import Finding
@@ -75,7 +76,8 @@ def _beside_qgpu(case: Case, container: Container) -> str | None:
     for request in (r for c in case.pod.gpu_containers for r in c.requests):
         if request.resource in (GPU, GPU_SHARED):
             return request.resource
-    return "an MPS quota" if case.annotations.values or container.variables(mps.MEMORY_LIMIT) else None
+    asked = any(key.name != HOST_IPC for key in case.annotations.values)
+    return "an MPS quota" if asked or container.variables(mps.MEMORY_LIMIT) else None
 
 
 RULES: tuple[Rule, ...] = (gpu_request_invalid, limit_multi_gpu, mig_beside_quota, qgpu_beside_gpu)

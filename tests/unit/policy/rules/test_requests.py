@@ -39,7 +39,7 @@ WHOLE = "and GPUs are handed out whole"
         ),
         pytest.param(
             pod().resources(limits={GPU: None}, requests={GPU: 2}),
-            "requests ask for 2, but limits say nothing",
+            "requests say 2 and limits say 0",
             id="limits null",
         ),
         pytest.param(
