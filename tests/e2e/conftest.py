@@ -15,7 +15,7 @@ from tests.e2e.harness.controlplane import Cluster, ControlPlane
 from tests.e2e.harness.installation import Installation
 from tests.e2e.harness.manifests import NAMESPACE
 from tests.e2e.harness.metrics import Watched
-from tests.e2e.harness.objects import add_configs, add_node, gpu_node
+from tests.e2e.harness.objects import CONFIG_MAP, add_configs, add_node, configs, gpu_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,21 +54,23 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     found: Cluster
     if kubeconfig is not None:
         found = Cluster(folder, kubeconfig, "kubectl", controllers=True)
-        if found.api.find("Namespace", NAMESPACE) is not None:
-            found.stop()
-            pytest.exit(
-                f"the cluster has a namespace {NAMESPACE} already; these tests would overwrite it", returncode=1
-            )
+        for kind, name, namespace in (("Namespace", NAMESPACE, ""), ("ConfigMap", CONFIG_MAP, "kube-system")):
+            if found.api.find(kind, name, namespace) is not None:
+                found.stop()
+                pytest.exit(f"the cluster has a {kind} {name}, which these tests would overwrite", returncode=1)
     elif binaries is not None:
         found = ControlPlane(folder, binaries)
     else:
         pytest.skip(controlplane.HOW_TO_GET_THEM)
+    # Pods that were bound stay: nobody runs them to an end. There is room for all tests.
+    nodes = [gpu_node("t4-quarter", "mps-4x", 4, cards=100), gpu_node("t4-half", "mps-2x", 2, cards=100)]
     try:
         add_configs(found)
-        # Pods that were bound stay: nobody runs them to an end. There is room for all tests.
-        add_node(found, gpu_node("t4-quarter", "mps-4x", 4, cards=100))
-        add_node(found, gpu_node("t4-half", "mps-2x", 2, cards=100))
+        for node in nodes:
+            add_node(found, node)
         yield found
+        if kubeconfig is not None:
+            found.removed([configs(found), *nodes])
     finally:
         found.stop()
 
@@ -81,6 +83,8 @@ def installation(cluster: Cluster) -> Iterator[Installation]:
         installed.start()
         yield installed
     finally:
+        if not isinstance(cluster, ControlPlane):
+            installed.remove()
         installed.stop()
 
 

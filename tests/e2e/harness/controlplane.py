@@ -68,6 +68,12 @@ class Cluster:
         done = self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
         assert done.returncode == 0, done.stderr
 
+    def removed(self, objects: list[Object]) -> None:
+        """`kubectl delete` objects, as far as they are there."""
+        options = ("--ignore-not-found", "--wait=false", "-f", "-")
+        done = self.kubectl("delete", *options, stdin=yaml.safe_dump_all(objects))
+        assert done.returncode == 0, done.stderr
+
     def account(self, name: str, namespace: str) -> Path:
         """Return a kubeconfig of a ServiceAccount, with a token as its pods would get."""
         done = self.kubectl("create", "token", name, "--namespace", namespace, "--duration", "4h")

@@ -202,6 +202,12 @@ class Installation:
                 self.add_replica()
             self.wait_ready()
 
+    def remove(self) -> None:
+        """Take the objects out of the cluster, the configurations first: without the processes they refuse GPU pods."""
+        hooks = [o for o in self.objects if o.get("webhooks")]
+        for objects in (hooks, [o for o in self.objects if o not in hooks]):
+            self.cluster.removed(objects)
+
     def stop(self) -> None:
         """End all processes."""
         for replica in tuple(self.replicas):

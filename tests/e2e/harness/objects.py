@@ -149,6 +149,11 @@ def add_node(cluster: Cluster, node: Object) -> None:
         eventually(lambda: not cluster.api.get("Node", name)["spec"].get("taints"), f"{name} without taints", 60.0)
 
 
+def configs(cluster: Cluster) -> Object:
+    """The ConfigMap of device-plugin configurations as deploy/mps-runtime brings it."""
+    return one(render(cluster, "deploy/mps-runtime"), "ConfigMap", CONFIG_MAP)
+
+
 def add_configs(cluster: Cluster) -> None:
-    """Apply the ConfigMap of device-plugin configurations as deploy/mps-runtime brings it."""
-    cluster.applied([one(render(cluster, "deploy/mps-runtime"), "ConfigMap", CONFIG_MAP)])
+    """Apply that ConfigMap."""
+    cluster.applied([configs(cluster)])
