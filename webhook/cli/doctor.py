@@ -42,11 +42,13 @@ _FOLDED = 3
     metavar="FILE",
     help="Examine the objects in files, as if they were all there is, instead of a cluster.",
 )
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the dry-run pods.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @cluster_options
 def doctor(
     *,
     files: tuple[Path, ...],
+    namespace: str,
     output: str,
     kubeconfig: Path | None,
     context: str | None,
@@ -60,7 +62,7 @@ def doctor(
     from webhook.cli.checks import examine
 
     try:
-        cluster = _cluster(files, kubeconfig, context, settings)
+        cluster = _cluster(files, namespace, kubeconfig, context, settings)
     except InputError as error:
         for line in str(error).splitlines():
             click.echo(f"kubectl mps: {line}", err=True)
@@ -74,20 +76,22 @@ def doctor(
     sys.exit(1 if "problem" in found else 2 if "unseen" in found else 0)
 
 
-def _cluster(files: Sequence[Path], kubeconfig: Path | None, context: str | None, settings: Path | None) -> Cluster:
+def _cluster(
+    files: Sequence[Path], namespace: str, kubeconfig: Path | None, context: str | None, settings: Path | None
+) -> Cluster:
     from webhook.cli.checks import Cluster
     from webhook.cluster.objects import Answer, FileObjects
 
     now, given = datetime.now(UTC), given_settings(settings)
     if files:
-        return Cluster(FileObjects(files), now, given, None)
+        return Cluster(FileObjects(files), now, given)
     client = connect(kubeconfig, context)
     from webhook.cluster.look import LiveObjects, dry_run
 
-    def ask(pod: Mapping[str, Any], namespace: str) -> Answer:
+    def ask(pod: Mapping[str, Any]) -> Answer:
         return dry_run(client, pod, namespace)
 
-    return Cluster(LiveObjects(client), now, given, ask)
+    return Cluster(LiveObjects(client), now, given, ask, namespace)
 
 
 def _print(results: Sequence[Result]) -> None:

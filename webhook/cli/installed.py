@@ -110,30 +110,36 @@ def digest(expression: str) -> str:
     return hashlib.sha256(" ".join(expression.split()).encode()).hexdigest()
 
 
-def settings_of(objects: Objects) -> WebhookSettings:
-    """The settings that the webhook of this cluster runs with. Raises CannotLookError.
+def settings_of(objects: Objects) -> tuple[WebhookSettings, tuple[str, ...]]:
+    """The settings that the webhook of this cluster runs with, and what is wrong with them. Raises CannotLookError.
 
-    Where it is not installed, or its settings cannot be used, the defaults; nodes without a label run what the
+    Where it is not installed, or does not start with what is set, the defaults; nodes without a label run what the
     device plugin's own default says, whatever the webhook takes it for.
     """
     import pydantic
 
     from webhook.settings import WebhookSettings
 
-    found = objects.get(CONFIG_MAP, NAMESPACE, SETTINGS_NAME) or {}
+    found = objects.get(CONFIG_MAP, NAMESPACE, SETTINGS_NAME)
     given: dict[str, Any] = {}
+    problems: tuple[str, ...] = ()
     try:
-        document = kubeyaml.load(str((found.get("data") or {}).get("settings.yaml") or ""))
-        given = {str(k): v for k, v in document.items()} if isinstance(document, dict) else {}
-    except kubeyaml.YAMLError:
-        pass  # its pods do not start with it, which their Deployment's check tells
+        document = kubeyaml.load(str(at(found, "data").get("settings.yaml") or ""))
+        if isinstance(document, dict):
+            given = {str(k): v for k, v in document.items()}
+        elif document is not None:
+            problems = ("not a map of settings",)
+    except kubeyaml.YAMLError as error:
+        problems = (f"no YAML: {error}",)
     default = runtime_default(objects) or webhook_default(objects)
     if default:
         given["default_config"] = default
     try:
-        return WebhookSettings(**given)
-    except pydantic.ValidationError:
-        return WebhookSettings.load(default_config=default)
+        return WebhookSettings(**given), problems
+    except pydantic.ValidationError as error:
+        found_wrong = error.errors(include_url=False, include_context=False, include_input=False)
+        problems = tuple(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found_wrong)
+        return WebhookSettings.load(default_config=default), problems
 
 
 def configs_of(config_map: Object | None) -> tuple[dict[str, DeviceConfig], dict[str, str]]:

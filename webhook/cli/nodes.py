@@ -119,7 +119,7 @@ class _Sources:
             from webhook.cli.installed import settings_of
 
             try:
-                given = settings_of(self._objects)
+                given, _ = settings_of(self._objects)
             except CannotLookError as error:
                 self.warnings.append(f"the webhook's settings could not be read, taking the defaults: {error}")
         return (Settings(), CONFIG_MAP) if given is None else (given.policy(), given.config_map)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,11 @@ class Sound:
 
 
 def _manifests(path: str) -> list[Object]:
+    return copy.deepcopy(_read(path))
+
+
+@lru_cache
+def _read(path: str) -> list[Object]:
     return list(yaml.safe_load_all((ROOT / "deploy" / path).read_text()))
 
 

@@ -41,7 +41,7 @@ def test_every_object_says_what_was_looked_at_and_where_the_logs_are(sound: Soun
     assert f"✓ daemonsets      DaemonSet kube-system/{DAEMON}: 2 of 2 pods are ready; logs: {logs}" in lines
     assert "✓ nodes           Node t4-b: config mps-2x, 4 nvidia.com/gpu = 2 × 2, 15360MiB a card" in lines
     assert "- canary          Dry-run pods: there is no API server to ask, only files" in lines
-    assert lines[-1] == "1 skipped, 18 in order"
+    assert lines[-1] == "1 skipped, 19 in order"
 
 
 def _status(kind: str, name: str, **status: int) -> Fault:
@@ -94,6 +94,12 @@ def _hook(kind: str, name: str = "pods.mps.nvidia.com", **fields: object) -> Fau
 
 def _bundle(kind: str, bundle: bytes) -> Fault:
     return lambda sound: sound.webhook(kind)["clientConfig"].update(caBundle=encoded(bundle))
+
+
+def settings(text: str) -> dict[str, object]:
+    """The webhook's ConfigMap of settings."""
+    metadata = {"name": "mps-webhook-settings", "namespace": "mps-system"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"settings.yaml": f"{text}\n"}}
 
 
 def _unlabel_pods(sound: Sound) -> None:
@@ -200,6 +206,32 @@ RUNTIME = [
             f"kubectl -n kube-system set env daemonset/{PLUGIN} daemonset/{DAEMON} DEFAULT_CONFIG=default",
         ),
         id="default-is-no-config",
+    ),
+    pytest.param(
+        _all(
+            _default("DaemonSet", PLUGIN, ""),
+            _default("DaemonSet", DAEMON, ""),
+            lambda s: s.find("ConfigMap", "nvidia-device-plugin-configs")["data"].pop("default"),
+        ),
+        (
+            "default-config",
+            "DEFAULT_CONFIG",
+            "hint",
+            f"not set, and the ConfigMap has no key default: nodes without {CONFIG_LABEL} get no config",
+            f"kubectl -n kube-system set env daemonset/{PLUGIN} daemonset/{DAEMON} DEFAULT_CONFIG=mps-1x",
+        ),
+        id="no-default",
+    ),
+    pytest.param(
+        lambda s: s.remove("ConfigMap", "nvidia-device-plugin-configs"),
+        (
+            "configs",
+            "ConfigMap kube-system/nvidia-device-plugin-configs",
+            "problem",
+            "does not exist",
+            INSTALL,
+        ),
+        id="no-config-map",
     ),
     pytest.param(
         _default("DaemonSet", DAEMON, "mps-4x"),
@@ -429,6 +461,28 @@ PODS = [
 
 ADMISSION = [
     pytest.param(
+        lambda s: s.add(settings("placment: deny")),
+        (
+            "settings",
+            "ConfigMap mps-system/mps-webhook-settings",
+            "problem",
+            "the webhook does not start with it: placment: Extra inputs are not permitted",
+            "kubectl -n mps-system edit configmap mps-webhook-settings",
+        ),
+        id="unknown-setting",
+    ),
+    pytest.param(
+        lambda s: s.add(settings("- placement")),
+        (
+            "settings",
+            "ConfigMap mps-system/mps-webhook-settings",
+            "problem",
+            "the webhook does not start with it: not a map of settings",
+            "kubectl -n mps-system edit configmap mps-webhook-settings",
+        ),
+        id="settings-no-map",
+    ),
+    pytest.param(
         lambda s: s.remove("Deployment", "mps-webhook"),
         ("deployments", "Deployment mps-system/mps-webhook", "problem", "does not exist", INSTALL_WEBHOOK),
         id="not-deployed",
@@ -580,9 +634,10 @@ ADMISSION = [
 @pytest.mark.parametrize(("fault", "expected"), [*RUNTIME, *NODES, *PODS, *ADMISSION])
 def test_a_fault_is_found_with_its_mend(sound: Sound, fault: Fault, expected: tuple[str, ...]) -> None:
     fault(sound)
-    found = [tuple(r.values()) for r in sound.doctor()]
-    assert expected in found
-    assert sound.run("doctor").exit_code == (1 if any("problem" in r for r in found) else 0)
+    done = sound.run("doctor", "-o", "json")
+    found = [tuple(r.values()) for r in json.loads(done.stdout) if r["status"] not in ("ok", "skipped")]
+    assert found == [expected]
+    assert done.exit_code == (1 if expected[2] == "problem" else 0)
 
 
 @pytest.mark.parametrize(
@@ -602,6 +657,22 @@ def test_a_faulty_pair_is_found(sound: Sound, secret: dict[str, bytes], message:
     assert {"check": "certificate", "subject": SECRET, "status": "problem", "message": message, "mend": CERTS} in (
         sound.doctor()
     )
+
+
+def test_a_broken_pair_leaves_the_bundles_uncompared(sound: Sound) -> None:
+    del sound.find("Secret", "mps-webhook-tls")["data"]["tls.key"]
+    found = sound.doctor()
+    assert found[0]["message"] == "tls.key is missing"
+    assert {r["message"] for r in found[1:]} == {
+        "its caBundle cannot be compared, the certificate itself is not in order"
+    }
+
+
+def test_the_mps_daemon_runs_nowhere_where_nobody_shares(sound: Sound) -> None:
+    _only_node(config="mps-1x")(sound)
+    sound.find("DaemonSet", DAEMON)["status"]["desiredNumberScheduled"] = 0
+    assert [r["status"] for r in sound.doctor()] == []
+    assert "nvidia-mps-control-daemon: runs on no node: no node shares with MPS" in sound.run("doctor").stdout
 
 
 def test_a_secret_that_is_not_there(sound: Sound) -> None:
@@ -673,9 +744,7 @@ def test_nodes_left_to_other_ways_of_sharing_are_sound(
 
 def test_the_setting_gpu_memory_of_the_cluster_makes_memory_known(sound: Sound) -> None:
     _labels("t4-a", gpu_memory=None)(sound)
-    settings = {"settings.yaml": "gpu_memory: {Tesla-T4: 15360Mi}\n"}
-    metadata = {"name": "mps-webhook-settings", "namespace": "mps-system"}
-    sound.add({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": settings})
+    sound.add(settings("gpu_memory: {Tesla-T4: 15360Mi}"))
     assert sound.doctor() == []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from webhook.cli.checks.admission import deployments, registrations
+from webhook.cli.checks.admission import deployments, registrations, settings
 from webhook.cli.checks.canary import canaries
 from webhook.cli.checks.certificates import certificate, trust
 from webhook.cli.checks.cluster import Cluster, DryRun
@@ -26,6 +26,7 @@ CHECKS: dict[str, Callable[[Cluster], Iterator[Result]]] = {
     "default-config": default_config,
     "nodes": nodes,
     "promises": promises,
+    "settings": settings,
     "deployments": deployments,
     "configurations": registrations,
     "certificate": certificate,

@@ -13,6 +13,7 @@ from webhook.cli.installed import (
     REGISTRATIONS,
     ROTATING,
     SERVING,
+    SETTINGS_NAME,
     Registration,
     Rules,
     at,
@@ -24,10 +25,26 @@ from webhook.cluster.objects import DEPLOYMENT, MUTATING
 _INSTALL = "kubectl apply -k deploy/webhook"
 
 
+def settings(cluster: Cluster) -> Iterator[Result]:
+    """The webhook's settings are such that it starts with them."""
+    subject = f"ConfigMap {NAMESPACE}/{SETTINGS_NAME}"
+    if cluster.own_settings is None:
+        yield Result("settings", subject, "skipped", "other settings were given to judge by")
+        return
+    _, problems = cluster.own_settings
+    for problem in problems:
+        mend = f"kubectl -n {NAMESPACE} edit configmap {SETTINGS_NAME}"
+        yield Result("settings", subject, "problem", f"the webhook does not start with it: {problem}", mend)
+    if not problems:
+        config = cluster.settings.default_config
+        yield Result("settings", subject, "ok", f"usable; nodes without a label are judged by {config}")
+
+
 def deployments(cluster: Cluster) -> Iterator[Result]:
     """The serving pods are ready, and so is the one that looks after the certificates."""
-    names = [SERVING] if managed_by_cert_manager(cluster) else [SERVING, ROTATING]
-    for name in names:
+    for name in (SERVING, ROTATING):
+        if name == ROTATING and managed_by_cert_manager(cluster):
+            return
         subject = f"Deployment {NAMESPACE}/{name}"
         found = cluster.objects.get(DEPLOYMENT, NAMESPACE, name)
         if found is None:

@@ -10,11 +10,11 @@ from webhook.cli.checks.result import Result
 from webhook.cli.installed import NAMESPACE, POD_WEBHOOK, SERVING, at, objects_in
 from webhook.cluster.objects import Answer, CannotLookError
 from webhook.policy import Verdict, judge_pod, mps
-from webhook.policy.annotations import DOMAIN, MEMORY_LIMIT, THREAD_PERCENTAGE
+from webhook.policy.annotations import MEMORY_LIMIT, THREAD_PERCENTAGE
 from webhook.policy.deviceplugin import GPU
+from webhook.policy.domain import DOMAIN
 from webhook.policy.nodes import CONFIG_LABEL
 
-_CANARY_NAMESPACE = "default"
 _OURS = f'admission webhook "{POD_WEBHOOK}" denied the request'
 _LOGS = f"kubectl -n {NAMESPACE} logs deployment/{SERVING}"
 _CONFIGURATIONS = (
@@ -28,11 +28,11 @@ def canaries(cluster: Cluster) -> Iterator[Result]:
         yield Result("canary", "Dry-run pods", "skipped", "there is no API server to ask, only files")
         return
     for pod in (denied_canary(), allowed_canary(cluster)):
-        verdict = judge_pod(pod, _CANARY_NAMESPACE, cluster.inventory)
+        verdict = judge_pod(pod, cluster.namespace, cluster.inventory)
         expected = f"denied with {', '.join(_denials(verdict))}" if not verdict.allowed else "allowed"
         subject = f"Dry-run pod with {_what(pod)}"
-        answer = cluster.dry_run(pod, _CANARY_NAMESPACE)
-        yield _judged(subject, expected, verdict, answer)
+        answer = cluster.dry_run(pod)
+        yield _judged(subject, expected, verdict, answer, cluster)
 
 
 def denied_canary() -> dict[str, Any]:
@@ -46,12 +46,12 @@ def allowed_canary(cluster: Cluster) -> dict[str, Any]:
     present = [n.profile.config for n in cluster.nodes if n.node.labels.get(CONFIG_LABEL) in sharing]
     for config in (*present, *sharing):
         pod = _pod({f"{DOMAIN}/{THREAD_PERCENTAGE}": "1"}, {CONFIG_LABEL: config}, cluster.configs[config].resource)
-        if judge_pod(pod, _CANARY_NAMESPACE, cluster.inventory).allowed:
+        if judge_pod(pod, cluster.namespace, cluster.inventory).allowed:
             return pod
     return _pod({}, {})
 
 
-def _judged(subject: str, expected: str, verdict: Verdict, answer: Answer) -> Result:
+def _judged(subject: str, expected: str, verdict: Verdict, answer: Answer, cluster: Cluster) -> Result:
     if answer.status in (200, 201):
         if not verdict.allowed:
             message = f"was allowed, and should be {expected}: the API server did not ask the webhook"
@@ -67,7 +67,7 @@ def _judged(subject: str, expected: str, verdict: Verdict, answer: Answer) -> Re
     if "failed calling webhook" in answer.message:
         message = f"the API server gets no answer from the webhook: {answer.message}"
         return Result("canary", subject, "problem", message, f"kubectl -n {NAMESPACE} get pods,endpointslices -o wide")
-    raise CannotLookError(f"dry-run pod in namespace {_CANARY_NAMESPACE}: {answer.status} {answer.message}")
+    raise CannotLookError(f"dry-run pod in namespace {cluster.namespace}: {answer.status} {answer.message}")
 
 
 def _denials(verdict: Verdict) -> list[str]:

@@ -16,7 +16,7 @@ from webhook.cli.checks.admission import managed_by_cert_manager
 from webhook.cli.checks.cluster import Cluster
 from webhook.cli.checks.result import Result
 from webhook.cli.installed import NAMESPACE, REGISTRATIONS, ROTATING, SECRET_NAME, SERVICE_NAME, SERVING, at, objects_in
-from webhook.cluster.objects import SECRET, Object
+from webhook.cluster.objects import SECRET, CannotLookError, Object
 
 _OVERDUE = timedelta(days=1)
 """How long after its time a renewal may be missing before it is a problem."""
@@ -106,6 +106,9 @@ def _decoded(text: object) -> bytes | None:
 
 
 def _mend(cluster: Cluster) -> str:
-    if managed_by_cert_manager(cluster):
-        return f"kubectl -n {NAMESPACE} describe certificate {SERVING}"
+    try:
+        if managed_by_cert_manager(cluster):
+            return f"kubectl -n {NAMESPACE} describe certificate {SERVING}"
+    except CannotLookError:
+        pass  # the way it is shipped, then
     return f"kubectl -n {NAMESPACE} rollout restart deployment/{ROTATING}"

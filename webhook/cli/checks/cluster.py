@@ -15,26 +15,47 @@ from webhook.policy.occupancy import Holder, Occupancy, all_holders, occupy
 if TYPE_CHECKING:
     from webhook.settings import WebhookSettings
 
-DryRun = Callable[[Mapping[str, Any], str], Answer]
-"""Has a pod admitted in a namespace and not stored. Raises CannotLookError."""
+DryRun = Callable[[Mapping[str, Any]], Answer]
+"""Has a pod admitted and not stored. Raises CannotLookError."""
 
 
 class Cluster:
     """Objects, settings, the moment. Every property raises CannotLookError where it cannot be looked at.
 
     ``given`` are settings named by the person who asks, None where those of the cluster are to be found out;
-    ``dry_run`` is None where there is no API server to ask.
+    ``dry_run`` is None where there is no API server to ask, ``namespace`` is where it has pods admitted.
     """
 
-    def __init__(self, objects: Objects, now: datetime, given: WebhookSettings | None, dry_run: DryRun | None) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        now: datetime,
+        given: WebhookSettings | None = None,
+        dry_run: DryRun | None = None,
+        namespace: str = "default",
+    ) -> None:
         self.objects = objects
         self.now = now
         self.dry_run = dry_run
+        self.namespace = namespace
         self._given = given
 
     @cached_property
+    def own_settings(self) -> tuple[WebhookSettings, tuple[str, ...]] | None:
+        """The settings of the webhook that is installed, and what is wrong with them; None where others are given."""
+        return installed.settings_of(self.objects) if self._given is None else None
+
+    @cached_property
     def _all_settings(self) -> WebhookSettings:
-        return installed.settings_of(self.objects) if self._given is None else self._given
+        if self._given is not None:
+            return self._given
+        try:
+            return installed.settings_of(self.objects)[0]
+        except CannotLookError:
+            # A check of its own says so. The others can be answered by the defaults.
+            from webhook.settings import WebhookSettings
+
+            return WebhookSettings.load()
 
     @cached_property
     def settings(self) -> Settings:

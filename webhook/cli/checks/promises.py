@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from webhook.cli.checks.cluster import Cluster
 from webhook.cli.checks.result import Result
 from webhook.policy import Profile, mps
-from webhook.policy.annotations import DOMAIN, MEMORY_LIMIT
+from webhook.policy.annotations import MEMORY_LIMIT
+from webhook.policy.domain import DOMAIN
 from webhook.policy.occupancy import Holder, occupy
 from webhook.policy.quantity import mib_text
 
@@ -32,7 +33,7 @@ def promises(cluster: Cluster) -> Iterator[Result]:
             message = f"{node.promised_mib}MiB are promised, its cards have {node.physical_mib}MiB: {_OUT_OF_MEMORY}"
             yield Result("promises", f"Node {node.node.name}", "problem", message, "kubectl mps nodes --pods")
     if sound:
-        message = f"the limits of {held} containers on {sharing} nodes that share with MPS hold and fit"
+        message = f"limits are in force and fit on the cards (containers: {held}, nodes: {sharing})"
         yield Result("promises", "Running pods", "ok", message)
 
 

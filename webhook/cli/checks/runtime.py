@@ -68,10 +68,12 @@ def default_config(cluster: Cluster) -> Iterator[Result]:
             if at(daemon_set, "metadata").get("name") == runtime.name:
                 found |= {value: runtime.name for value in variables(daemon_set, "DEFAULT_CONFIG") if value}
     subject = "DEFAULT_CONFIG"
+    if not cluster.configs:
+        return  # no default could exist; the check of the ConfigMap says what to do
     if not found:
         if "default" not in cluster.configs and cluster.daemon_sets:
             message = f"not set, and the ConfigMap has no key default: nodes without {CONFIG_LABEL} get no config"
-            yield Result("default-config", subject, "problem", message, _set_default(next(iter(cluster.configs), "")))
+            yield Result("default-config", subject, "hint", message, _set_default(next(iter(cluster.configs), "")))
         return
     runs = next(iter(found))
     if len(found) > 1:
@@ -79,7 +81,7 @@ def default_config(cluster: Cluster) -> Iterator[Result]:
         message = f"differs from container to container: {values}"
         yield Result("default-config", subject, "problem", message, _set_default(runs))
     elif runs not in cluster.configs:
-        message = f"{runs} is no key of the ConfigMap; there are {', '.join(sorted(cluster.configs)) or 'none'}"
+        message = f"{runs} is no key of the ConfigMap; there are {', '.join(sorted(cluster.configs))}"
         yield Result("default-config", subject, "problem", message, _set_default(next(iter(cluster.configs), "")))
     else:
         yield _agreement(cluster, subject, runs)
