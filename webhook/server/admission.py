@@ -12,6 +12,7 @@ from webhook.server.deadline import allowance
 from webhook.server.faults import CLOSE, JSON_TYPE, Fault
 from webhook.server.logs import FIELDS, LOGGER, places
 from webhook.server.review import allow, deny, parse_review
+from webhook.server.tracing import from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from webhook.server.lifecycle import Lifecycle
     from webhook.server.metrics import Metrics
     from webhook.server.review import Review
+    from webhook.server.tracing import Trace
 
 MAX_CAUSES = 100
 MAX_ANNOTATION = 1024
@@ -41,6 +43,8 @@ class _Call:
     started: float
     deadline: float
     review: Review | None = None
+    decision: Decision | None = None
+    fault: str = ""
 
     def check(self) -> None:
         """Raise Fault 504 where an answer would come too late."""
@@ -64,6 +68,7 @@ class Admission:
         lifecycle: Lifecycle,
         bodies: BodyReader,
         metrics: Metrics,
+        trace: Trace | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._decide = decide
@@ -71,6 +76,7 @@ class Admission:
         self._lifecycle = lifecycle
         self._bodies = bodies
         self._metrics = metrics
+        self._trace = trace or from_environment()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: a decision with 200, or the fault that kept it from being made."""
@@ -89,10 +95,21 @@ class Admission:
         if self._lifecycle.leaving and CLOSE not in headers:
             headers = [*headers, CLOSE]
         operation = call.review.operation if call.review else ""
-        self._metrics.request(self._endpoint, operation, code, monotonic() - started)
+        seconds = monotonic() - started
+        self._metrics.request(self._endpoint, operation, code, seconds)
         length = (b"content-length", b"%d" % len(answer))
         await send({"type": "http.response.start", "status": code, "headers": [*headers, length]})
         await send({"type": "http.response.body", "body": answer})
+        if self._trace is not None:
+            self._trace(
+                self._endpoint,
+                scope["headers"],
+                seconds,
+                code,
+                review=call.review,
+                decision=call.decision,
+                fault=call.fault,
+            )
 
     async def _decided(self, call: _Call, scope: Scope, receive: Receive) -> bytes:
         body = await self._bodies.read(scope["headers"], receive, call.deadline)
@@ -102,6 +119,7 @@ class Admission:
             decision = self._decide(review, self._inventory())
             answer = self._answer(review, decision)
             call.check()
+            call.decision = decision
             self._record(review, decision, monotonic() - call.started)
             return answer
 
@@ -149,6 +167,7 @@ class Admission:
         LOGGER.info("decision", extra={FIELDS: fields})
 
     def _report(self, fault: Fault, call: _Call) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        call.fault = fault.counted
         self._metrics.fault(self._endpoint, fault.counted)
         level = logging.DEBUG if fault.counted in _EXPECTED else logging.ERROR if fault.code == 500 else logging.WARNING
         if LOGGER.isEnabledFor(level):
