@@ -77,9 +77,19 @@ class Admission:
         self._bodies = bodies
         self._metrics = metrics
         self._trace = trace or from_environment()
+        full = lifecycle.one_too_many()
+        body = full.body()
+        headers = [*full.headers(), (b"content-length", b"%d" % len(body))]
+        self._full = (
+            {"type": "http.response.start", "status": full.code, "headers": headers},
+            {"type": "http.response.body", "body": body},
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: a decision with 200, or the fault that kept it from being made."""
+        if self._lifecycle.full() and not self._lifecycle.leaving:
+            await self._shed(send)
+            return
         started = monotonic()
         call = _Call(started, started + allowance(scope["query_string"]))
         code, headers = 200, [JSON_TYPE]
@@ -110,6 +120,13 @@ class Admission:
                 decision=call.decision,
                 fault=call.fault,
             )
+
+    async def _shed(self, send: Send) -> None:
+        """Refuse one too many before its body is looked at: under overload, this is most of what there is to do."""
+        self._metrics.request(self._endpoint, "", 503, 0.0)
+        self._metrics.fault(self._endpoint, "in-flight")
+        for message in self._full:
+            await send(message)
 
     async def _decided(self, call: _Call, scope: Scope, receive: Receive) -> bytes:
         body = await self._bodies.read(scope["headers"], receive, call.deadline)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HEAD_SECONDS = 10.0
 """From the opening of a connection, or the first byte of a later request, to the end of the request's headers."""
+GOODBYE_SECONDS = 2.0
+"""From the last answer on a connection to its end, should the client not close it as well."""
 MAX_HEAD_BYTES = 64 * 1024
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 """On the wire, chunk sizes and trailers included. What goes beyond the body's limit is thrown away up to here, so that
@@ -128,6 +130,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if isinstance(held, _HeadHeld):
             held.flush()
         super().on_response_complete()
+        if self.transport.is_closing():
+            # TLS says goodbye and waits for the other side's, half a minute where it never comes.
+            self.loop.call_later(GOODBYE_SECONDS, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""

@@ -120,7 +120,7 @@ class Metrics:
 
     def fault(self, endpoint: str, fault: str) -> None:
         """Count one request that ended without a decision."""
-        self._faults.labels(endpoint, fault).inc()
+        self._series(self._faults, endpoint, fault).inc()
 
     def panic(self) -> None:
         """Count an exception that nobody expected."""
