@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.http.support import Fixed, Fleetless, Running, cut_off, read_answer, review
+from webhook.server import service
 from webhook.server.app import create_app
 from webhook.server.body import BodyReader
 from webhook.server.connections import MAX_HEAD_BYTES, GuardedProtocol
@@ -35,7 +36,9 @@ class Asgi:
             source, policy or Fixed(), lifecycle=self.lifecycle, metrics=self.metrics, bodies=self.bodies
         )
 
-    async def post(self, *chunks: bytes | float, ends: bool = True) -> tuple[int, dict[str, str], dict[str, Any]]:
+    async def post(
+        self, *chunks: bytes | float, ends: bool = True, query: bytes = b""
+    ) -> tuple[int, dict[str, str], dict[str, Any]]:
         """Send chunks; a number among them is a pause in seconds."""
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         sent: list[dict[str, Any]] = []
@@ -59,7 +62,7 @@ class Asgi:
             "method": "POST",
             "path": "/mutate",
             "root_path": "",
-            "query_string": b"",
+            "query_string": query,
             "headers": headers,
         }
         await self.app(scope, receive, send)
@@ -105,6 +108,12 @@ async def test_a_body_that_stops_coming_is_given_up() -> None:
     assert body["message"] == "mps-webhook: the request body did not arrive within 0.05 seconds"
 
 
+async def test_a_body_that_outlasts_its_caller_ends_the_connection() -> None:
+    code, headers, body = await Asgi().post(BODY[:100], ends=False, query=b"timeout=50ms")
+    assert (code, headers["connection"]) == (504, "close")
+    assert body["message"] == "mps-webhook: the request could not be answered within its timeout"
+
+
 async def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None:
     asgi = Asgi(budget=1024 * 1024, read_seconds=0.3)
     large = b" " * 600 * 1024
@@ -138,6 +147,18 @@ def test_headers_that_do_not_come_end_the_connection(
     monkeypatch.setattr(GuardedProtocol, "head_seconds", 0.2)
     running = serve()
     with running.connect() as connection:
+        connection.sendall(sent)
+        assert closed(connection)
+    assert running.post("/mutate", review()).status_code == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00"], ids=["nothing", "a part of the first message"])
+def test_a_handshake_that_does_not_come_ends_the_connection(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(service, "HANDSHAKE_SECONDS", 0.2)
+    running = serve()
+    with socket.create_connection(("127.0.0.1", running.service.port), timeout=10) as connection:
         connection.sendall(sent)
         assert closed(connection)
     assert running.post("/mutate", review()).status_code == 200

@@ -52,7 +52,7 @@ class BodyReader:
                 return await self._collect(receive)
         except TimeoutError:
             if granted <= self._read_seconds:
-                raise late() from None
+                raise late(close=True) from None
             text = f"the request body did not arrive within {self._read_seconds:g} seconds"
             raise Fault(408, text, counted="slow-body", close=True) from None
 
@@ -101,6 +101,8 @@ class BodyReader:
         return Fault(413, text, counted="too-large")
 
 
-def late() -> Fault:
-    """Return the fault for an answer that would come after the caller has given up."""
-    return Fault(504, "the request could not be answered within its timeout", counted="deadline")
+def late(*, close: bool = False) -> Fault:
+    """Return the fault for an answer that would come after the caller has given up; `close` where its body is not
+    complete, since nothing else can follow on that connection.
+    """
+    return Fault(504, "the request could not be answered within its timeout", counted="deadline", close=close)

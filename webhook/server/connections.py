@@ -14,8 +14,11 @@ from webhook.server.tls import peer_names
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+HANDSHAKE_SECONDS = 10.0
+"""From the opening of a connection to the end of the TLS handshake. Without a limit the event loop's holds, a minute,
+and a connection that is not through counts for none of the other limits."""
 HEAD_SECONDS = 10.0
-"""From the opening of a connection, or the first byte of a later request, to the end of the request's headers."""
+"""From the handshake of a connection, or the first byte of a later request, to the end of the request's headers."""
 GOODBYE_SECONDS = 2.0
 """From the last answer on a connection to its end, should the client not close it as well."""
 MAX_HEAD_BYTES = 64 * 1024

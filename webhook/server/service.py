@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from webhook.server.app import create_app
-from webhook.server.connections import GuardedProtocol, guarded
+from webhook.server.connections import HANDSHAKE_SECONDS, GuardedProtocol, guarded
 from webhook.server.health import create_health_app, drain_check, inventory_check
 from webhook.server.lifecycle import Lifecycle
 from webhook.server.logs import FIELDS, LOGGER
@@ -189,6 +189,25 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the sockets; uvicorn knows no limit for the time of a TLS handshake."""
+        config, loop = self.config, asyncio.get_running_loop()
+
+        def connected() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(
+                config=config, server_state=self.server_state, app_state={}
+            )  # type: ignore[call-arg]
+            return made
+
+        seconds = HANDSHAKE_SECONDS if config.ssl else None
+        self.servers = [
+            await loop.create_server(
+                connected, sock=one, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=seconds
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close everything; a client that does not answer the closing of its idle connection is not waited for."""
