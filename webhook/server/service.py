@@ -17,6 +17,7 @@ from webhook.server.connections import HANDSHAKE_SECONDS, GuardedProtocol, guard
 from webhook.server.health import create_health_app, drain_check, inventory_check
 from webhook.server.lifecycle import Lifecycle
 from webhook.server.logs import FIELDS, LOGGER
+from webhook.server.memory import keep_trimmed
 from webhook.server.metrics import Metrics
 from webhook.server.tls import ServingCertificate
 
@@ -113,6 +114,7 @@ class Service:
         beside = [
             asyncio.create_task(self._keep_current(), name="inventory"),
             asyncio.create_task(self.certificate.run(), name="certificate"),
+            asyncio.create_task(keep_trimmed(), name="memory"),
             asyncio.create_task(self._announce(ready), name="announce"),
         ]
         try:
