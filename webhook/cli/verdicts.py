@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from webhook import kubeyaml
+from webhook.cli.manifest import Manifest
 from webhook.policy import Finding, Group, Verdict
-
-if TYPE_CHECKING:
-    from webhook.cli.check import Manifest
 
 _NAMES_SHOWN = 4
 _DIFF_CONTEXT = 2
