@@ -57,6 +57,9 @@ def from_environment() -> Trace | None:
             return Spans(provider(exporter))
         except ImportError:
             problem = "OpenTelemetry is not installed: pip install mps-webhook[otel]"
+        except ValueError as error:
+            # The SDK reads most variables it cannot use as unset, and raises for some: no reason not to serve.
+            problem = f"OpenTelemetry does not take its variables: {error}"
     LOGGER.warning("traces are switched on, and there are none", extra={FIELDS: {"problem": problem}})
     return None
 

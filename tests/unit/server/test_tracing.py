@@ -103,6 +103,36 @@ def test_what_cannot_be_done_is_logged_once_and_stops_nothing(
     assert (record.message, fields) == ("traces are switched on, and there are none", {"problem": problem})
 
 
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        pytest.param(
+            {"OTEL_BSP_MAX_QUEUE_SIZE": "10", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "20"},
+            "max_export_batch_size must be less than or equal to max_queue_size",
+            id="a batch longer than the queue",
+        ),
+        pytest.param(
+            {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"},
+            "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer",
+            id="a limit below zero",
+        ),
+    ],
+)
+def test_variables_that_the_sdk_refuses_do_not_keep_the_webhook_from_serving(
+    variables: dict[str, str], problem: str, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
+    for name, value in {**ENDPOINT, **variables}.items():
+        environment.setenv(name, value)
+    with caplog.at_level(logging.WARNING, "webhook"):
+        endpoint()
+    (record,) = (one for one in caplog.records if one.name == "webhook")
+    fields: Any = record.__dict__["fields"]
+    assert record.message == "traces are switched on, and there are none"
+    # The rest of the sentence is the SDK's own.
+    assert fields["problem"].startswith(f"OpenTelemetry does not take its variables: {problem}")
+
+
 def test_nothing_is_imported_where_nobody_asks() -> None:
     program = (
         "import sys, webhook.cli.main, webhook.server.app\n"
