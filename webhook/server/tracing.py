@@ -12,7 +12,7 @@ import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-from webhook.server.logs import FIELDS, LOGGER
+from webhook.server.logs import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,7 +60,8 @@ def from_environment() -> Trace | None:
         except ValueError as error:
             # The SDK reads most variables it cannot use as unset, and raises for some: no reason not to serve.
             problem = f"OpenTelemetry does not take its variables: {error}"
-    LOGGER.warning("traces are switched on, and there are none", extra={FIELDS: {"problem": problem}})
+    # In the message and not in a field: it has to show where logging has not been set up yet, too.
+    LOGGER.warning("traces are switched on, and there are none: %s", problem)
     return None
 
 
