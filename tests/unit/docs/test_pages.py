@@ -55,10 +55,10 @@ def test_lines_outside_tables_are_of_a_readable_length(page: Path) -> None:
     assert [line for line in page.read_text().splitlines() if len(line) > 120 and not line.startswith("|")] == []
 
 
-def test_the_index_has_every_page() -> None:
-    index = (ROOT / "docs/README.md").read_text()
+@pytest.mark.parametrize(("index", "folder"), [("docs/README.md", ""), ("README.md", "docs/")])
+def test_both_lists_have_every_page(index: str, folder: str) -> None:
     pages = {p.name for p in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert pages == set(re.findall(r"\]\(([\w-]+\.md)\)", index))
+    assert pages == set(re.findall(rf"\]\({folder}([\w-]+\.md)\)", (ROOT / index).read_text()))
 
 
 def _anchor(heading: str) -> str:
