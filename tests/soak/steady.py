@@ -13,8 +13,8 @@ from tests.soak.paced import Offered, offered, offering
 SHARE = 0.8
 """Of what is measured right before. Where neighbours take the cores meanwhile, this may become all that is left."""
 CONNECTIONS = 16
-"""No more than it takes on at once in an overload, so that nothing has to be shed: a pause of the machine makes
-requests late, and that shows in the latency that counts from when they were due."""
+"""No more than it takes on at once in an overload, so that nothing has to be shed. Where neighbours take the cores
+for a while, requests are sent late; how late says nothing of the service, so latency counts from when they were sent."""
 WINDOW = 10.0
 MINUTE = 60.0
 GROWN_MIB = 4.0
@@ -50,17 +50,16 @@ def run(ground: Ground) -> list[Outcome]:
 def _judge(outcome: Outcome, rate: float, resident: list[float], found: Offered, seconds: float) -> None:
     settled = resident[min(len(resident) - 1, round(MINUTE / WINDOW) - 1)]
     grown = resident[-1] - settled
-    p99s = [window.due_p99_ms for window in found.windows if window.accepted]
+    p99s = [window.p99_ms for window in found.windows if window.accepted]
     third = max(1, len(p99s) // 3)
-    usual = median([window.p99_ms for window in found.windows if window.accepted])
     first, last = median(p99s[:third]), median(p99s[-third:])
     outcome.say(f"{found.accepted:,} answered at {rate:,.0f}/s in {seconds / MINUTE:g} min, {found.shed} shed")
-    outcome.say(f"{found.wrong} else, p50 {found.p50_ms:.1f} ms, p99 {usual:.1f} ms, the median of windows of 10 s")
-    outcome.say(f"p99 since due {first:.1f} ms in the first third, {last:.1f} ms in the last")
+    outcome.say(f"{found.wrong} else, p50 {found.p50_ms:.1f} ms, p99 {median(p99s):.1f} ms at the client")
+    outcome.say(f"p99 {first:.1f} ms in the first third, {last:.1f} ms in the last")
     outcome.say(f"resident {settled:.1f} MiB after a minute, {resident[-1]:.1f} at the end")
     outcome.expect(not found.wrong, f"neither 200 nor 503: {found.reasons}")
     outcome.expect(not found.shed, f"{found.shed} were shed")
     outcome.expect(found.accepted > 0.9 * rate * seconds, "fell behind the pace")
     outcome.expect(grown < GROWN_MIB, f"grown by {grown:.1f} MiB after the first minute")
     outcome.expect(last < WORSE * first + NOISE_MS, f"p99 went from {first:.1f} to {last:.1f} ms")
-    outcome.expect(usual < LIMIT_MS, f"p99 not under {LIMIT_MS:g} ms")
+    outcome.expect(median(p99s) < LIMIT_MS, f"p99 not under {LIMIT_MS:g} ms")
