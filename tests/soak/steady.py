@@ -14,7 +14,7 @@ SHARE = 0.8
 """Of what is measured right before. Where neighbours take the cores meanwhile, this may become all that is left."""
 CONNECTIONS = 16
 """No more than it takes on at once in an overload, so that nothing has to be shed. Where neighbours take the cores
-for a while, requests are sent late; how late says nothing of the service, so latency counts from when they were sent."""
+for a while, requests are sent late. How late says nothing of the service, so latency counts from sending."""
 WINDOW = 10.0
 MINUTE = 60.0
 GROWN_MIB = 4.0
