@@ -83,12 +83,12 @@ def serve(
         try:
             settings = WebhookSettings.load(settings_file, port=port, health_port=health_port, tls_dir=tls_dir)
             _check_paths(settings)
-            configure(settings.log_level)
             service = _service(settings, _source(settings, nodes, configs, namespaces), host)
         except SettingsError as error:
             _unusable(*error.problems)
         except (InputError, ListenError) as error:
             _unusable(str(error))
+        configure(settings.log_level)
         if self_signed:
             click.echo(f"ca: {settings.tls_dir / 'ca.crt'}")
         click.echo(f"https: https://{_shown(host)}:{service.port}")
