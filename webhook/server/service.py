@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from webhook.server.app import create_app
-from webhook.server.connections import HANDSHAKE_SECONDS, GuardedProtocol, guarded
+from webhook.server.connections import GOODBYE_SECONDS, HANDSHAKE_SECONDS, GuardedProtocol, guarded
 from webhook.server.health import create_health_app, drain_check, inventory_check
 from webhook.server.lifecycle import Lifecycle
 from webhook.server.logs import FIELDS, LOGGER
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 10
 """How long requests already taken may still run once the drain is over."""
-GOODBYE_SECONDS = 2.0
 HURRY_SECONDS = 0.5
 RESTART_SECONDS = 5.0
 BACKLOG = 2048
