@@ -191,6 +191,14 @@ def read_answer(connection: socket.socket) -> bytes:
         answer += received
 
 
+def closed(connection: socket.socket) -> bool:
+    """Whether the service ends the connection; it has to say nothing more."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
 def cut_off(connection: socket.socket, head: bytes, again: bytes, times: int = 1000) -> bool:
     """Whether the service ends the connection while `again` is sent over and over."""
     try:

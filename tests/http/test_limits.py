@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.http.support import Fixed, Fleetless, Running, cut_off, read_answer, review
+from tests.http.support import Fixed, Fleetless, Running, closed, cut_off, read_answer, review
 from webhook.server import service
 from webhook.server.app import create_app
 from webhook.server.body import BodyReader
@@ -27,14 +27,11 @@ HEAD = b"POST /mutate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 class Asgi:
     """The application called as a server would, without one: what arrives at once is then known exactly."""
 
-    def __init__(self, policy: Fixed | None = None, *, max_in_flight: int = 64, **bodies: Any) -> None:
-        source = Fleetless()
-        self.lifecycle = Lifecycle(max_in_flight)
-        self.metrics = Metrics(source, self.lifecycle)
+    def __init__(self, **bodies: Any) -> None:
+        source, lifecycle = Fleetless(), Lifecycle()
         self.bodies = BodyReader(**bodies)
-        self.app = create_app(
-            source, policy or Fixed(), lifecycle=self.lifecycle, metrics=self.metrics, bodies=self.bodies
-        )
+        metrics = Metrics(source, lifecycle)
+        self.app = create_app(source, Fixed(), lifecycle=lifecycle, metrics=metrics, bodies=self.bodies)
 
     async def post(
         self, *chunks: bytes | float, ends: bool = True, query: bytes = b""
@@ -73,34 +70,6 @@ class Asgi:
 BODY = json.dumps(review()).encode()
 
 
-async def test_more_than_the_limit_at_once_are_shed_and_the_rest_is_served() -> None:
-    asgi = Asgi(max_in_flight=3)
-    answers = await asyncio.gather(*(asgi.post(BODY) for _ in range(8)))
-    assert [code for code, _, _ in answers] == [200] * 3 + [503] * 5
-    _, headers, body = answers[-1]
-    assert headers["retry-after"] == "1"
-    assert "connection" not in headers
-    assert body["message"] == "mps-webhook: more than 3 requests at once, try again"
-    assert asgi.lifecycle.in_flight == 0
-    assert (await asgi.post(BODY))[0] == 200
-
-
-async def test_a_fault_gives_its_place_back() -> None:
-    asgi = Asgi(Fixed(raises=RuntimeError()), max_in_flight=1)
-    for _ in range(3):
-        assert (await asgi.post(BODY))[0] == 500
-        assert (await asgi.post(b"{"))[0] == 400
-    assert asgi.lifecycle.in_flight == 0
-
-
-async def test_slow_senders_hold_no_place_in_flight() -> None:
-    asgi = Asgi(max_in_flight=1)
-    slow = [asyncio.create_task(asgi.post(BODY[:100], 0.2, BODY[100:])) for _ in range(50)]
-    await asyncio.sleep(0.05)
-    assert (await asgi.post(BODY))[0] == 200
-    assert {code for code, _, _ in await asyncio.gather(*slow)} <= {200, 503}
-
-
 async def test_a_body_that_stops_coming_is_given_up() -> None:
     asgi = Asgi(read_seconds=0.05)
     code, headers, body = await asgi.post(BODY[:100], ends=False)
@@ -127,13 +96,6 @@ async def test_large_bodies_share_a_budget_that_small_ones_do_not_need() -> None
     assert (await waiting)[0] == 408
     assert asgi.bodies.held == 0
     assert (await asgi.post(large, 0.01, BODY))[0] == 200
-
-
-def closed(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(1) == b""
-    except ConnectionError:
-        return True
 
 
 @pytest.mark.parametrize(

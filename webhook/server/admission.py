@@ -77,20 +77,10 @@ class Admission:
         self._bodies = bodies
         self._metrics = metrics
         self._trace = trace or from_environment()
-        full = lifecycle.one_too_many()
-        body = full.body()
-        headers = [*full.headers(), (b"content-length", b"%d" % len(body))]
-        self._full = (
-            {"type": "http.response.start", "status": full.code, "headers": headers},
-            {"type": "http.response.body", "body": body},
-        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: a decision with 200, or the fault that kept it from being made."""
-        if self._lifecycle.full() and not self._lifecycle.leaving:
-            await self._shed(send)
-            return
-        started = monotonic()
+        started = scope.get("state", {}).get("arrived") or monotonic()
         call = _Call(started, started + allowance(scope["query_string"]))
         code, headers = 200, [JSON_TYPE]
         try:
@@ -121,24 +111,17 @@ class Admission:
                 fault=call.fault,
             )
 
-    async def _shed(self, send: Send) -> None:
-        """Refuse one too many before its body is looked at: under overload, this is most of what there is to do."""
-        self._metrics.request(self._endpoint, "", 503, 0.0)
-        self._metrics.fault(self._endpoint, "in-flight")
-        for message in self._full:
-            await send(message)
-
     async def _decided(self, call: _Call, scope: Scope, receive: Receive) -> bytes:
         body = await self._bodies.read(scope["headers"], receive, call.deadline)
-        async with self._lifecycle.turn():
-            call.check()
-            call.review = review = parse_review(body)
-            decision = self._decide(review, self._inventory())
-            answer = self._answer(review, decision)
-            call.check()
-            call.decision = decision
-            self._record(review, decision, monotonic() - call.started)
-            return answer
+        self._lifecycle.check()
+        call.check()
+        call.review = review = parse_review(body)
+        decision = self._decide(review, self._inventory())
+        answer = self._answer(review, decision)
+        call.check()
+        call.decision = decision
+        self._record(review, decision, monotonic() - call.started)
+        return answer
 
     def _inventory(self) -> Inventory:
         inventory = self._source.inventory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -13,6 +14,8 @@ from webhook.server.tls import peer_names
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
+
+    from webhook.server.gate import Gate
 
 HANDSHAKE_SECONDS = 10.0
 """From the opening of a connection to the end of the TLS handshake. Without a limit the event loop's holds, a minute,
@@ -78,10 +81,16 @@ class GuardedProtocol(HttpToolsProtocol):
     max_connections = MAX_CONNECTIONS
     client_names: frozenset[str] = frozenset()
     """Names of which a client's certificate has to carry one; empty for no such check."""
+    gate: Gate | None = None
+    """What refuses requests that are too many."""
 
     _guard: asyncio.TimerHandle | None = None
     _received = 0
     _in_body = False
+    _refused = False
+    """Whether the request that is being read has been refused at the gate."""
+    _places = 0
+    """Places in flight held by requests of this connection."""
 
     @property
     def idle(self) -> bool:
@@ -98,7 +107,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.client_names:
             names = peer_names(transport.get_extra_info("peercert"))
             if not names & self.client_names:
-                self.app = _refuse
+                self.app, self.gate = _refuse, None
                 LOGGER.warning("client certificate refused", extra={FIELDS: {"names": sorted(names)[:10]}})
         self._watch()
 
@@ -108,23 +117,46 @@ class GuardedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._received > (MAX_REQUEST_BYTES if self._in_body else MAX_HEAD_BYTES):
             self.transport.abort()
-        elif self.idle:
+        elif self.idle and self.timeout_keep_alive_task is None:
             # Headers are incomplete, or a body goes on although it has been answered: nobody else looks at the clock.
             self._watch()
         else:
             self._unwatch()
 
     def on_headers_complete(self) -> None:
-        """The headers are complete: from here on the application keeps the time."""
+        """The headers are complete: from here on the application keeps the time, or the request is refused."""
         self._in_body = True
+        if self.gate is not None and self.idle:
+            close = self.gate.lifecycle.leaving or not self.parser.should_keep_alive()
+            refusal = self.gate.refusal(self.parser.get_method(), self.url, close=close)
+            if refusal is not None:
+                self._refused = True
+                self.transport.write(refusal)
+                if close:
+                    self.transport.close()
+                    self._goodbye()
+                return
         super().on_headers_complete()
+        self.scope["state"]["arrived"] = monotonic()
         # The application has not run yet: it is a task, or waits behind an earlier request of the connection.
         self.cycle.transport = _HeadHeld(self.transport)  # type: ignore[assignment]
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body; that of a refused request is thrown away."""
+        if not self._refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is complete."""
         self._in_body = False
         self._received = 0
+        if self._refused:
+            self._refused = False
+            super().on_response_complete()
+            return
+        if self.gate is not None and not self.cycle.response_complete:
+            self.gate.lifecycle.enter()
+            self._places += 1
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -132,15 +164,25 @@ class GuardedProtocol(HttpToolsProtocol):
         held = self.cycle.transport
         if isinstance(held, _HeadHeld):
             held.flush()
+        self._leave(min(self._places, 1))
         super().on_response_complete()
         if self.transport.is_closing():
-            # TLS says goodbye and waits for the other side's, half a minute where it never comes.
-            self.loop.call_later(GOODBYE_SECONDS, self.transport.abort)
+            self._goodbye()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._unwatch()
+        self._leave(self._places)
         super().connection_lost(exc)
+
+    def _leave(self, places: int) -> None:
+        if self.gate is not None and places:
+            self.gate.lifecycle.leave(places)
+            self._places -= places
+
+    def _goodbye(self) -> None:
+        """TLS says goodbye and waits for the other side's, half a minute where it never comes."""
+        self.loop.call_later(GOODBYE_SECONDS, self.transport.abort)
 
     def _watch(self) -> None:
         if self._guard is None:

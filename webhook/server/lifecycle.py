@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
 from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,13 +9,16 @@ from typing import TYPE_CHECKING
 from webhook.server.faults import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
 
-BURST_SECONDS = 0.1
-"""A crowd that lasts longer is no burst, and one this long ago is over."""
-CROWD_PART = 4
-"""The part of the places that is left in an overload, and from which on there is a crowd."""
+PATIENCE_SECONDS = 0.012
+"""How long those before it may keep a request waiting that is taken on. In an overload nearly as long passes before it
+is read, and again until its answer is written."""
+FEW = 16
+"""So many requests are no crowd, however long each takes."""
+_WEIGHT = 1 / 32
+"""Of the latest answer in the average: a single slow one is no reason to refuse others."""
 
 
 class Phase(Enum):
@@ -33,13 +34,15 @@ class Lifecycle:
 
     The drain has two phases because endpoints are told of a pod's end by the same event that sends SIGTERM: for some
     seconds the API server still comes here, and has to be served.
+
+    A place in flight is held from the moment the body is complete: who sends slowly, or never finishes, holds none.
     """
 
     def __init__(self, max_in_flight: int = 64, clock: Callable[[], float] = monotonic) -> None:
         self._max_in_flight = max_in_flight
-        self._crowd = max(1, max_in_flight // CROWD_PART)
         self._clock = clock
-        self._crowded_since = self._crowded_last = -BURST_SECONDS
+        self._answered: float | None = None
+        self._pace = 0.0
         self.phase = Phase.SERVING
         self.in_flight = 0
         """Requests whose body is complete and whose answer is not."""
@@ -50,24 +53,40 @@ class Lifecycle:
         return self.phase is not Phase.SERVING
 
     def full(self) -> bool:
-        """Whether no place is left for one more.
+        """Whether there is no place for one more: all are taken, or those before it would keep it waiting.
 
-        A burst may fill every place: all of it is answered in a moment. A crowd that lasts is an overload, in which
-        whoever is taken on waits for everybody else's turn: then a part of the places has to do, so that those in them
-        are answered in time.
+        A number alone does not do. A burst of cheap requests is answered in a moment and is to be taken on whole; of
+        expensive ones, or while there is much to refuse besides, a quarter of it may be too many.
         """
-        if self.in_flight < self._crowd:
-            return False
+        waiting = self.in_flight
+        return waiting >= self._max_in_flight or (waiting >= FEW and waiting * self._pace > PATIENCE_SECONDS)
+
+    def enter(self) -> None:
+        """Take a place. More may be taken than there are, so `check` is to be asked before the work begins."""
+        self.in_flight += 1
+
+    def leave(self, places: int = 1) -> None:
+        """Give places back, and learn from one answer to the next how long the ones behind have to wait."""
         now = self._clock()
-        if now - self._crowded_last > BURST_SECONDS:
-            self._crowded_since = now
-        self._crowded_last = now
-        return self.in_flight >= (self._max_in_flight if now - self._crowded_since < BURST_SECONDS else self._crowd)
+        if self._answered is not None:
+            self._pace += (min(now - self._answered, PATIENCE_SECONDS) - self._pace) * _WEIGHT
+        self.in_flight -= places
+        self._answered = now if self.in_flight else None
+
+    def check(self) -> None:
+        """Look whether a request that has taken its place may be worked on. Raises Fault 503 with `Retry-After: 1`.
+
+        Most that are too many are refused before they are read whole. What is checked here came in pieces, and more of
+        them were completed at once than anybody could foresee.
+        """
+        if self.phase is Phase.CLOSING:
+            raise Fault(503, "this replica is shutting down", counted="closing", retry_after=1, close=True)
+        if self.in_flight > self._max_in_flight:
+            raise self.one_too_many()
 
     def one_too_many(self) -> Fault:
         """Return the fault for a request that finds no place."""
-        text = f"more than {self._max_in_flight} requests at once, try again"
-        return Fault(503, text, counted="in-flight", retry_after=1)
+        return Fault(503, "too many requests at once, try again", counted="in-flight", retry_after=1)
 
     def drain(self) -> None:
         """Fail readiness and send clients elsewhere, and go on serving."""
@@ -77,23 +96,3 @@ class Lifecycle:
     def close(self) -> None:
         """Take no more requests."""
         self.phase = Phase.CLOSING
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Hold one of the places in flight. Raises Fault 503 with `Retry-After: 1` where none is left, or at the end.
-
-        A place is held from the moment the body is complete: who sends slowly, or never finishes, holds none. The
-        event loop is given one turn in between, for all that has arrived meanwhile is to be counted before the first
-        of it is worked on; without that the work, which never waits, would be counted one by one and the limit would
-        see no crowd.
-        """
-        if self.phase is Phase.CLOSING:
-            raise Fault(503, "this replica is shutting down", counted="closing", retry_after=1, close=True)
-        if self.full():
-            raise self.one_too_many()
-        self.in_flight += 1
-        try:
-            await asyncio.sleep(0)
-            yield
-        finally:
-            self.in_flight -= 1

@@ -8,12 +8,14 @@ import hashlib
 import json
 import socket
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import uvicorn
 
 from webhook.server.app import create_app
 from webhook.server.connections import GOODBYE_SECONDS, HANDSHAKE_SECONDS, GuardedProtocol, guarded
+from webhook.server.decide import Endpoint
+from webhook.server.gate import Gate
 from webhook.server.health import create_health_app, drain_check, inventory_check
 from webhook.server.lifecycle import Lifecycle
 from webhook.server.logs import FIELDS, LOGGER
@@ -59,11 +61,12 @@ class Service:
             self.certificate.check,
         )
         app = create_app(source, policy, lifecycle=self.lifecycle, metrics=self.metrics, workloads=settings.workloads)
+        gate = Gate(self.lifecycle, self.metrics, get_args(Endpoint))
         self._sockets = _listen_both(host, settings.port, settings.health_port)
         self._https = _Server(
             uvicorn.Config(
                 app,
-                http=guarded(client_names=settings.client_names),
+                http=guarded(client_names=settings.client_names, gate=gate),
                 ssl_context_factory=lambda _config, _default: self.certificate.context,
                 timeout_keep_alive=round(settings.keep_alive_seconds),
                 **_COMMON,
