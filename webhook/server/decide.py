@@ -143,7 +143,8 @@ def tried(patch: tuple[dict[str, Any], ...], pod: dict[str, Any]) -> bytes:
     """
     encoded = orjson.dumps(patch)
     try:
-        _compiled(encoded).apply(pod, in_place=True)
+        for operation in _operations(encoded):
+            operation.apply(pod)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError) as error:
         text = "the patch does not apply to the object"
         raise Fault(500, text, counted="bad-patch") from error
@@ -151,12 +152,12 @@ def tried(patch: tuple[dict[str, Any], ...], pod: dict[str, Any]) -> bytes:
 
 
 @lru_cache(maxsize=512)
-def _compiled(encoded: bytes) -> jsonpatch.JsonPatch:
-    """A patch ready to be applied, kept for the pods that are made alike.
+def _operations(encoded: bytes) -> tuple[jsonpatch.PatchOperation, ...]:
+    """The operations of a patch, kept for the pods that are made alike.
 
-    What it puts into a pod is the patch's own value, not a copy; no operation of ours changes what another one set.
+    Not a `JsonPatch`: it makes its operations once to check them, and again whenever it is applied.
     """
-    return jsonpatch.JsonPatch(orjson.loads(encoded))
+    return tuple(jsonpatch.JsonPatch.operations[entry["op"]](entry) for entry in orjson.loads(encoded))
 
 
 def _same_pods(old: Any, new: dict[str, Any], template: Template) -> bool:
