@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 from contextlib import ExitStack
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.http.support import Fixed, Fleetless, Running, closed, cut_off, read_answer, review
-from webhook.server import service
+from webhook.server import listener
 from webhook.server.app import create_app
 from webhook.server.body import BodyReader
 from webhook.server.connections import MAX_HEAD_BYTES, GuardedProtocol
 from webhook.server.lifecycle import Lifecycle
+from webhook.server.listener import Listener
 from webhook.server.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def test_headers_that_do_not_come_end_the_connection(
 def test_a_handshake_that_does_not_come_ends_the_connection(
     serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(service, "HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(Listener, "handshake_seconds", 0.2)
     running = serve()
     with socket.create_connection(("127.0.0.1", running.service.port), timeout=10) as connection:
         connection.sendall(sent)
@@ -179,12 +181,66 @@ def test_half_open_clients_do_not_stop_others(serve: Callable[..., Running]) -> 
             assert running.post("/mutate", review()).status_code == 200
 
 
+def refused(running: Running) -> bool:
+    """Whether one more connection is closed before its handshake."""
+    try:
+        running.connect().close()
+    except OSError:
+        return True
+    return False
+
+
 def test_connections_are_limited(serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GuardedProtocol, "max_connections", 3)
+    monkeypatch.setattr(Listener, "max_connections", 3)
     running = serve()
     with ExitStack() as stack:
         kept = [stack.enter_context(running.connect()) for _ in range(3)]
         for connection in kept:
             connection.sendall(b"GET /mutate HTTP/1.1\r\nhost: x\r\n\r\n")
             assert read_answer(connection).startswith(b"HTTP/1.1 405 ")
-        assert closed(stack.enter_context(running.connect()))
+        assert refused(running)
+    assert any(not refused(running) for _ in range(100)), "there is room again"
+
+
+def test_who_never_ends_the_handshake_counts_as_well(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Listener, "max_connections", 3)
+    running = serve()
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(("127.0.0.1", running.service.port)))
+        assert refused(running)
+    assert any(not refused(running) for _ in range(100)), "there is room again"
+
+
+def test_of_too_many_handshakes_the_oldest_has_to_go(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Listener, "max_handshakes", 3)
+    running = serve()
+    address = ("127.0.0.1", running.service.port)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(address, timeout=5)) for _ in range(4)]
+        assert closed(silent[0])
+        silent[1].settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            silent[1].recv(1)
+        assert running.post("/mutate", review()).status_code == 200
+
+
+def test_without_a_file_descriptor_left_it_waits_for_one(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "PAUSE_SECONDS", 0.1)
+    running = serve()
+    real, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")]
+
+    def accept(self: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return real(self)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    assert running.post("/mutate", review()).status_code == 200
+    assert not failures

@@ -22,6 +22,7 @@ WAVE = (
     (200, Strangers.half_handshake),
     (50, Strangers.slow_headers),
     (50, Strangers.slow_body),
+    (400, Strangers.middling_body),
     (20, Strangers.large_body),
     (4, Strangers.flood),
 )

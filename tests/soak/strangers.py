@@ -19,6 +19,7 @@ DRIP_SECONDS = 1.0
 PATIENT = "30s"
 """The longest time that a caller may claim."""
 LARGE_BYTES = 4 << 20
+MIDDLING_BYTES = 250_000
 FLOOD = b"40000\r\n" + b" " * 0x40000 + b"\r\n"
 """One chunk of 256 KiB; a body of blanks is a review that has not begun yet."""
 
@@ -90,6 +91,12 @@ class Strangers:
             head(self._port, f"Content-Length: {LARGE_BYTES + 1000}", timeout=PATIENT) + b"\r\n" + b" " * LARGE_BYTES
         )
         self._add("large bodies", self._tls(), first=first, drip=b" ")
+
+    def middling_body(self) -> None:
+        """A body that is nothing by itself, whose end never comes: many of them would be hundreds of MiB."""
+        length = f"Content-Length: {MIDDLING_BYTES + 1000}"
+        first = head(self._port, length, timeout=PATIENT) + b"\r\n" + b" " * MIDDLING_BYTES
+        self._add("middling bodies", self._tls(), first=first, drip=b" ")
 
     def flood(self) -> None:
         """A body that never ends, as fast as it is taken."""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 7 * 1024 * 1024
 """Two objects of 3 MiB, the API server's own limit, and the envelope around them."""
-SMALL_BODY_BYTES = 256 * 1024
+SMALL_BODY_BYTES = 32 * 1024
 """Up to here a body needs no share of the budget. A recorded review has 1 to 23 KiB."""
-BUDGET_BYTES = 64 * 1024 * 1024
+BUDGET_BYTES = 32 * 1024 * 1024
 """What all large bodies that are being read may hold together."""
 READ_SECONDS = 10.0
 """A body comes from the API server in one go; who takes longer is not it."""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from webhook.server.gate import Gate
 
-HANDSHAKE_SECONDS = 10.0
-"""From the opening of a connection to the end of the TLS handshake. Without a limit the event loop's holds, a minute,
-and a connection that is not through counts for none of the other limits."""
 HEAD_SECONDS = 10.0
 """From the handshake of a connection, or the first byte of a later request, to the end of the request's headers."""
 GOODBYE_SECONDS = 2.0
@@ -28,7 +25,6 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 """On the wire, chunk sizes and trailers included. What goes beyond the body's limit is thrown away up to here, so that
 the sender has a chance to read the 413 before the connection ends."""
-MAX_CONNECTIONS = 2048
 
 
 class _HeadHeld:
@@ -78,7 +74,6 @@ class GuardedProtocol(HttpToolsProtocol):
     """
 
     head_seconds = HEAD_SECONDS
-    max_connections = MAX_CONNECTIONS
     client_names: frozenset[str] = frozenset()
     """Names of which a client's certificate has to carry one; empty for no such check."""
     gate: Gate | None = None
@@ -98,12 +93,8 @@ class GuardedProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr] # None at first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin: refuse one too many, see who it is, start the clock."""
+        """Begin: see who it is, start the clock."""
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
-            LOGGER.warning("too many connections", extra={FIELDS: {"connections": self.max_connections}})
-            transport.abort()
-            return
         if self.client_names:
             names = peer_names(transport.get_extra_info("peercert"))
             if not names & self.client_names:

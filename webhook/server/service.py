@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import uvicorn
 
 from webhook.server.app import create_app
-from webhook.server.connections import GOODBYE_SECONDS, HANDSHAKE_SECONDS, GuardedProtocol, guarded
+from webhook.server.connections import GOODBYE_SECONDS, GuardedProtocol, guarded
 from webhook.server.decide import Endpoint
 from webhook.server.gate import Gate
 from webhook.server.health import create_health_app, drain_check, inventory_check
 from webhook.server.lifecycle import Lifecycle
+from webhook.server.listener import Listener, listen_both
 from webhook.server.logs import FIELDS, LOGGER
 from webhook.server.memory import keep_trimmed
 from webhook.server.metrics import Metrics
@@ -35,12 +36,7 @@ CLOSE_SECONDS = 10
 """How long requests already taken may still run once the drain is over."""
 HURRY_SECONDS = 0.5
 RESTART_SECONDS = 5.0
-BACKLOG = 2048
 READY_POLL_SECONDS = 0.05
-
-
-class ListenError(Exception):
-    """A port cannot be listened on; the message is one line for the person who chose it."""
 
 
 class Service:
@@ -62,7 +58,7 @@ class Service:
         )
         app = create_app(source, policy, lifecycle=self.lifecycle, metrics=self.metrics, workloads=settings.workloads)
         gate = Gate(self.lifecycle, self.metrics, get_args(Endpoint))
-        self._sockets = _listen_both(host, settings.port, settings.health_port)
+        self._sockets = listen_both(host, settings.port, settings.health_port)
         self._https = _Server(
             uvicorn.Config(
                 app,
@@ -195,22 +191,15 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on the sockets; uvicorn knows no limit for the time of a TLS handshake."""
-        config, loop = self.config, asyncio.get_running_loop()
+        """Listen on the sockets; uvicorn's own way to do so bounds neither connections nor handshakes."""
+        config, state = self.config, self.server_state
 
         def connected() -> asyncio.Protocol:
-            made: asyncio.Protocol = config.http_protocol_class(
-                config=config, server_state=self.server_state, app_state={}
-            )  # type: ignore[call-arg]
+            made: asyncio.Protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
             return made
 
-        seconds = HANDSHAKE_SECONDS if config.ssl else None
-        self.servers = [
-            await loop.create_server(
-                connected, sock=one, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=seconds
-            )
-            for one in sockets or ()
-        ]
+        listeners = [Listener(one, connected, made=state.connections, tls=config.ssl) for one in sockets or ()]
+        self.servers = listeners  # type: ignore[assignment] # it closes them, and no more
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -225,29 +214,6 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if isinstance(connection, GuardedProtocol) and connection.idle:
                 connection.transport.abort()
-
-
-def _listen_both(host: str, port: int, health_port: int) -> tuple[socket.socket, socket.socket]:
-    https = _listen(host, port)
-    try:
-        return https, _listen(host, health_port)
-    except ListenError:
-        https.close()
-        raise
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Bind; an empty host means every address, of IPv6 as well where there is any."""
-    try:
-        if not host and socket.has_dualstack_ipv6():
-            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        where = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
-        # The standard library appends the address to the system's text.
-        why = (error.strerror or str(error)).partition(" (while")[0]
-        raise ListenError(f"cannot listen on {where}: {why}") from None
 
 
 def _fingerprint(settings: WebhookSettings) -> str:
