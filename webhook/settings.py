@@ -189,8 +189,8 @@ class WebhookSettings(BaseSettings):
     )
     max_in_flight: Annotated[int, BeforeValidator(_number), Field(ge=1, le=100_000)] = Field(
         64,
-        description="Calls served at once; more are answered 503 with Retry-After: 1. In an overload that lasts, "
-        "a quarter of it, so that who is served is served within 50 ms.",
+        description="Calls taken on at once; more are answered 503 with Retry-After: 1. So is, from the 16th on, one "
+        "that the calls before it would keep waiting for more than 12 ms.",
     )
     client_ca_file: Path | None = Field(
         None, description="CA that callers' certificates must come from. Not set: callers need no certificate."

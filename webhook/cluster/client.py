@@ -96,7 +96,7 @@ class ApiClient:
         self._pool.clear()
 
     def _request(self, path: str, query: Mapping[str, str], timeout: float) -> urllib3.BaseHTTPResponse:
-        url, headers, pool = self._address()
+        url, headers, pool = self.address()
         try:
             response = pool.request(
                 "GET",
@@ -118,7 +118,8 @@ class ApiClient:
             if response.status == 401:
                 self._reconnect()
 
-    def _address(self) -> tuple[str, dict[str, str], urllib3.PoolManager]:
+    def address(self) -> tuple[str, dict[str, str], urllib3.PoolManager]:
+        """The server's URL, headers with credentials that are valid now, and the pool. Raises ApiError."""
         headers = {"Accept": "application/json", "User-Agent": f"mps-webhook/{__version__}"}
         with self._lock:
             try:

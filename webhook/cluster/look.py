@@ -65,7 +65,7 @@ def dry_run(client: ApiClient, pod: Mapping[str, Any], namespace: str) -> Answer
     of it.
     """
     path = f"{POD.path(namespace)}?dryRun=All"
-    url, headers, pool = client._address()
+    url, headers, pool = client.address()
     try:
         response = pool.request(
             "POST",

@@ -19,7 +19,7 @@ from webhook.policy.nodes import CONFIG_LABEL
 from webhook.policy.placement import Steering, steer
 from webhook.policy.pod import Pod, passes_untouched, read_pod, shown
 from webhook.policy.quota import Quota
-from webhook.policy.rules import ALWAYS
+from webhook.policy.rules import ALWAYS, node_warnings
 from webhook.policy.rules import nodes as node_rules
 from webhook.policy.rules.nodes import NodeRule
 from webhook.policy.updates import update_findings
@@ -172,7 +172,7 @@ def _judge(case: Case) -> _Judged:
     fit, unfit, why = _split(case, judged)
     if judged and not fit:
         found += node_rules.deny(case, list(zip(unfit, why, strict=True)))
-    found += node_rules.warn(case, fit or unfit)
+    found += node_warnings.warn(case, fit or unfit)
     return _Judged(tuple(found), *((fit, unfit, why) if candidates else ((), (), ())))
 
 
@@ -218,16 +218,21 @@ def _steered(judged: _Judged, steering: Steering) -> Finding:
 
 
 def _mixed(judged: _Judged, severity: Literal["deny", "warn"]) -> Finding:
-    fit, unfit = _configs(judged.fit), _configs(judged.unfit)
-    pin = next((c for c in fit if c not in unfit), None)
+    fit, unfit, pin = _apart(judged)
     return Finding(
         "mixed-candidates",
         severity,
         "spec.nodeSelector",
-        f"it fits nodes of config {', '.join(fit)}, but may land on config {', '.join(unfit)}, where it fails "
-        f"{_codes(judged)}",
-        f"pin a config: {CONFIG_LABEL}: {pin}" if pin else "pin nodes that fit by another label",
+        f"it fits nodes of config {fit}, but may land on config {unfit}, where it fails {_codes(judged)}",
+        f"pin a config: {pin}" if pin else "pin nodes that fit by another label",
     )
+
+
+def _apart(judged: _Judged) -> tuple[str, str, str]:
+    """The configurations that fit, those that do not, and the label of one that only fits, empty where none does."""
+    fit, unfit = _configs(judged.fit), _configs(judged.unfit)
+    pin = next((f"{CONFIG_LABEL}: {config}" for config in fit if config not in unfit), "")
+    return ", ".join(fit), ", ".join(unfit), pin
 
 
 def _configs(groups: Sequence[Group]) -> list[str]:
@@ -285,12 +290,11 @@ def _for_kind(verdict: Verdict, template: Template) -> Iterable[Finding]:
 
 
 def _daemonset_mixed(judged: _Judged) -> Finding:
-    fit, unfit = _configs(judged.fit), _configs(judged.unfit)
-    pin = next((c for c in fit if c not in unfit), None)
+    fit, unfit, pin = _apart(judged)
     return Finding(
         "mixed-candidates",
         "deny",
         "spec.nodeSelector",
-        f"its pods fit config {', '.join(fit)}, but on config {', '.join(unfit)} they would be denied for ever",
-        f"add a nodeSelector: {CONFIG_LABEL}: {pin}" if pin else "add a nodeSelector that only fitting nodes meet",
+        f"its pods fit config {fit}, but on config {unfit} they would be denied for ever",
+        f"add a nodeSelector: {pin}" if pin else "add a nodeSelector that only fitting nodes meet",
     )

@@ -58,6 +58,7 @@ class Sound:
             *_manifests("webhook/serving/deployment.yaml"),
             *_manifests("webhook/certs/deployment.yaml"),
             _config_map(),
+            settings((ROOT / "deploy/webhook/serving/settings.yaml").read_text()),
             _secret(),
             gpu_node("t4-a"),
             gpu_node("t4-b", config="mps-2x", cards=2),
@@ -74,6 +75,10 @@ class Sound:
 
     def add(self, *objects: Object) -> None:
         self.objects += objects
+
+    def settings(self, text: str) -> None:
+        """Give the webhook other settings."""
+        self.find("ConfigMap", "mps-webhook-settings")["data"]["settings.yaml"] = text
 
     def webhook(self, kind: str, name: str = "pods.mps.nvidia.com") -> Object:
         """One webhook of a configuration."""
@@ -112,6 +117,12 @@ def _config_map() -> Object:
     data = {p.stem: p.read_text() for p in sorted((ROOT / "deploy/mps-runtime/configs").glob("*.yaml"))}
     name = {"name": "nvidia-device-plugin-configs", "namespace": "kube-system"}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}
+
+
+def settings(text: str) -> Object:
+    """The webhook's ConfigMap of settings."""
+    metadata = {"name": "mps-webhook-settings", "namespace": "mps-system"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"settings.yaml": text}}
 
 
 def _secret() -> Object:

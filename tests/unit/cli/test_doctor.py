@@ -96,12 +96,6 @@ def _bundle(kind: str, bundle: bytes) -> Fault:
     return lambda sound: sound.webhook(kind)["clientConfig"].update(caBundle=encoded(bundle))
 
 
-def settings(text: str) -> dict[str, object]:
-    """The webhook's ConfigMap of settings."""
-    metadata = {"name": "mps-webhook-settings", "namespace": "mps-system"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"settings.yaml": f"{text}\n"}}
-
-
 def _unlabel_pods(sound: Sound) -> None:
     del sound.find("DaemonSet", PLUGIN)["spec"]["template"]["metadata"]["labels"]["qcloud-app"]
 
@@ -461,7 +455,18 @@ PODS = [
 
 ADMISSION = [
     pytest.param(
-        lambda s: s.add(settings("placment: deny")),
+        lambda s: s.remove("ConfigMap", "mps-webhook-settings"),
+        (
+            "settings",
+            "ConfigMap mps-system/mps-webhook-settings",
+            "problem",
+            "does not exist: the webhook does not start without it",
+            INSTALL_WEBHOOK,
+        ),
+        id="no-settings",
+    ),
+    pytest.param(
+        lambda s: s.settings("placment: deny"),
         (
             "settings",
             "ConfigMap mps-system/mps-webhook-settings",
@@ -472,7 +477,7 @@ ADMISSION = [
         id="unknown-setting",
     ),
     pytest.param(
-        lambda s: s.add(settings("- placement")),
+        lambda s: s.settings("- placement"),
         (
             "settings",
             "ConfigMap mps-system/mps-webhook-settings",
@@ -744,7 +749,7 @@ def test_nodes_left_to_other_ways_of_sharing_are_sound(
 
 def test_the_setting_gpu_memory_of_the_cluster_makes_memory_known(sound: Sound) -> None:
     _labels("t4-a", gpu_memory=None)(sound)
-    sound.add(settings("gpu_memory: {Tesla-T4: 15360Mi}"))
+    sound.settings("gpu_memory: {Tesla-T4: 15360Mi}")
     assert sound.doctor() == []
 
 

@@ -20,7 +20,7 @@ from webhook.cli.installed import (
     digest,
     objects_in,
 )
-from webhook.cluster.objects import DEPLOYMENT, MUTATING
+from webhook.cluster.objects import CONFIG_MAP, DEPLOYMENT, MUTATING
 
 _INSTALL = "kubectl apply -k deploy/webhook"
 
@@ -30,6 +30,9 @@ def settings(cluster: Cluster) -> Iterator[Result]:
     subject = f"ConfigMap {NAMESPACE}/{SETTINGS_NAME}"
     if cluster.own_settings is None:
         yield Result("settings", subject, "skipped", "other settings were given to judge by")
+        return
+    if cluster.objects.get(CONFIG_MAP, NAMESPACE, SETTINGS_NAME) is None:
+        yield Result("settings", subject, "problem", "does not exist: the webhook does not start without it", _INSTALL)
         return
     _, problems = cluster.own_settings
     for problem in problems:

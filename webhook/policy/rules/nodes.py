@@ -1,8 +1,7 @@
 """Rules that depend on the node, judged per profile.
 
-``NODE_RULES`` deny: a profile that fails one does not fit. Each rule is a function that says whether a container's
-quota fails on a profile; the phrases beside it tell why and what would do. ``warn`` collects what is worth saying about
-the profiles that remain.
+A profile that fails one of the ``NODE_RULES`` does not fit. Each rule is a function that says whether a container's
+quota fails on a profile; the phrases beside it tell why and what would do.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ from webhook.policy.nodes import CONFIG_LABEL, Profile
 from webhook.policy.pod import shown
 from webhook.policy.quantity import mib_text
 from webhook.policy.quota import Quota
+from webhook.policy.rules.phrases import COMFORTABLE_MIB, context, each, reasons
 
-_REASONS_SHOWN = 3
 _VOLTA = (7, 0)
-
-COMFORTABLE_MIB = 1024
-"""Below it a framework's own needs are felt: measured, PyTorch took about 300 MiB before the first tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +47,8 @@ def limit_below_context(quota: Quota, profile: Profile) -> bool:
     """memory-below-minimum: a limit that the CUDA context alone uses up, on a card where that was measured."""
     if not quota.process_mib or profile.strategy != "mps":
         return False
-    context = mps.context_mib(profile.product, quota.threads_on(profile.share_threads))
-    return context is not None and quota.process_mib <= context
+    taken = mps.context_mib(profile.product, quota.threads_on(profile.share_threads))
+    return taken is not None and quota.process_mib <= taken
 
 
 def threads_over_share(quota: Quota, profile: Profile) -> bool:
@@ -194,8 +190,8 @@ NODE_RULES: tuple[NodeRule, ...] = (
     NodeRule(
         "memory-below-minimum",
         limit_below_context,
-        lambda q: f"{q.memory_source} gives {_each(q)}",
-        lambda q, p: f"but the CUDA context alone takes {_context(q, p)} on config {p.config}",
+        lambda q: f"{q.memory_source} gives {each(q)}",
+        lambda q, p: f"but the CUDA context alone takes {context(q, p)} on config {p.config}",
         _context_way_out,
     ),
     NodeRule(
@@ -278,147 +274,16 @@ def deny(case: Case, failing: Sequence[tuple[Group, tuple[tuple[Quota, NodeRule]
         for rule in NODE_RULES:
             groups = [g for g, failed in failing if any(q is quota and r is rule for q, r in failed)]
             if groups:
-                reasons = _reasons([(rule.reason(quota, g.profile), g) for g in groups])
+                why = reasons([(rule.reason(quota, g.profile), g) for g in groups])
                 profiles = list(dict.fromkeys(g.profile for g in groups))
                 yield Finding(
                     rule.code,
                     "deny",
                     quota.container.path,
-                    f"{rule.lead(quota)} {reasons}" if reasons.startswith("×") else f"{rule.lead(quota)}, {reasons}",
+                    f"{rule.lead(quota)} {why}" if why.startswith("×") else f"{rule.lead(quota)}, {why}",
                     rule.way_out(quota, profiles, case),
                     shown(quota.container.name),
                 )
-
-
-def warn(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
-    """What is worth saying about the nodes that remain."""
-    yield from _threads_capped(case, groups)
-    yield from _memory_tight(case, groups)
-    yield from _memory_unknown(case, groups)
-    yield from _shm_shadowed(case, groups)
-    yield from _config_doubts(case, groups)
-
-
-def _threads_capped(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
-    """threads-over-share for a variable of the user's own: the daemon caps it, nobody is harmed."""
-    for quota in case.quotas:
-        value = quota.thread_variable
-        if value is None or quota.threads_key:
-            continue
-        capped = [g for g in groups if g.profile.strategy == "mps" and value > g.profile.share_threads]
-        if capped:
-            reasons = _reasons([(f"config {g.config} gives a share {g.profile.share_threads}%", g) for g in capped])
-            yield Finding(
-                "threads-over-share",
-                "warn",
-                f"{quota.container.path}.env[{mps.THREAD_PERCENTAGE}]",
-                f"{float(value):g} will be capped, {reasons}",
-                f"ask for at most {max(g.profile.share_threads for g in capped)}",
-                shown(quota.container.name),
-            )
-
-
-def _memory_tight(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
-    """memory-below-minimum as a warning: a limit that works, but of which little is left for the program."""
-    for quota in case.quotas:
-        mib = quota.process_mib
-        if not mib or not case.settings.minimum_memory_mib <= mib < COMFORTABLE_MIB:
-            continue
-        shared = [g.profile for g in groups if g.profile.strategy == "mps"]
-        worst = max(shared, key=lambda p: quota.threads_on(p.share_threads), default=None)
-        takes = _context(quota, worst) if worst else "up to 514Mi"
-        yield Finding(
-            "memory-below-minimum",
-            "warn",
-            quota.container.path,
-            f"{quota.memory_source} gives {_each(quota)}; the CUDA context takes {takes}, PyTorch about 150Mi more",
-            f"ask for {mib_text(COMFORTABLE_MIB * quota.processes)} or more, or measure it",
-            shown(quota.container.name),
-        )
-
-
-def _memory_unknown(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
-    if not any(q.memory_mib for q in case.quotas):
-        return
-    unknown = [g for g in groups if g.profile.strategy == "mps" and g.profile.memory_mib is None and g.names]
-    if unknown:
-        reasons = _reasons([(f"config {g.config}", g) for g in unknown])
-        yield Finding(
-            "memory-unknown",
-            "warn",
-            "spec",
-            f"the card's memory is not known, so the budget was not checked on {reasons}",
-            "label the nodes nvidia.com/gpu.memory, or set gpu_memory",
-        )
-
-
-def _shm_shadowed(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
-    if not any(g.profile.strategy == "mps" for g in groups):
-        return
-    for container in case.pod.gpu_containers:
-        if container.mounts_shm:
-            yield Finding(
-                "shm-shadowed",
-                "warn",
-                f"{container.path}.volumeMounts",
-                "a volume at /dev/shm hides the one the MPS daemon shares with its clients",
-                "mount it elsewhere",
-                shown(container.name),
-            )
-
-
-def _config_doubts(case: Case, groups: Sequence[Group]) -> Iterator[Finding]:
-    """config-drift and unknown-config, for pods whose verdict hangs on the configuration."""
-    if not any(q.asked or q.container.gpus > 1 for q in case.quotas):
-        return
-    drifted = [(f"config {g.config}: {g.profile.drift}", g) for g in groups if g.profile.drift]
-    if drifted:
-        yield Finding(
-            "config-drift",
-            "warn",
-            "spec",
-            f"labels and configuration disagree on {_reasons(drifted)}",
-            "judged by the configuration with the larger number of shares; wait, or look at the node",
-        )
-    unknown = [(f"config {g.config}", g) for g in groups if not g.profile.known_config and g.names]
-    if unknown:
-        yield Finding(
-            "unknown-config",
-            "warn",
-            "spec",
-            f"the ConfigMap has no {_reasons(unknown)}",
-            "judged by the node's other labels; mend the label or add the configuration",
-        )
-
-
-def _reasons(reasons: Sequence[tuple[str, Group]]) -> str:
-    """Equal reasons once, each with the nodes it holds for: ``… has 15360Mi (1 node, Tesla-T4)``."""
-    by_text: dict[str, list[Group]] = {}
-    for text, group in reasons:
-        by_text.setdefault(text, []).append(group)
-    parts = [f"{text} ({_nodes(groups)})" for text, groups in by_text.items()]
-    more = len(parts) - _REASONS_SHOWN
-    return ", ".join(parts[:_REASONS_SHOWN]) + (f" and {more} more like it" if more > 0 else "")
-
-
-def _nodes(groups: Sequence[Group]) -> str:
-    count = sum(len(g.names) for g in groups)
-    products = list(dict.fromkeys(shown(g.profile.product) for g in groups if g.profile.product))
-    listed = products[:2] + (["…"] if len(products) > 2 else [])
-    return ", ".join([f"{count} node{'s' * (count != 1)}" if count else "no node now", *listed])
-
-
-def _each(quota: Quota) -> str:
-    text = mib_text(quota.process_mib or 0)
-    return f"{text} a process" if quota.processes > 1 else text
-
-
-def _context(quota: Quota, profile: Profile) -> str:
-    """The context's cost as a phrase: measured on this card, else on the reference card."""
-    threads = quota.threads_on(profile.share_threads)
-    own = mps.context_mib(profile.product, threads)
-    cost = mps.context_mib(mps.REFERENCE_PRODUCT, threads) if own is None else own
-    return f"{cost}Mi at {threads:g}% of the threads" + (" (measured on an H200)" if own is None else "")
 
 
 def _version(profile: Profile) -> str:
