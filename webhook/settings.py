@@ -189,7 +189,7 @@ class WebhookSettings(BaseSettings):
     )
     max_in_flight: Annotated[int, BeforeValidator(_number), Field(ge=1, le=100_000)] = Field(
         64,
-        description="Calls taken on at once; more are answered 503 with Retry-After: 1. So is, from the 16th on, one "
+        description="Calls taken on at once; more are answered 503 with Retry-After: 1. So is, beyond 16, one "
         "that the calls before it would keep waiting for more than 12 ms.",
     )
     client_ca_file: Path | None = Field(
