@@ -18,6 +18,7 @@ import httpx
 import uvloop
 
 from certs.issue import self_signed, write_files
+from tests.builders import inventory
 from webhook.cluster.source import SourceStatus
 from webhook.policy import Verdict
 from webhook.policy.findings import Finding
@@ -46,7 +47,7 @@ class Fleetless:
     age_seconds: float = 0.0
 
     def inventory(self) -> Any:
-        return object() if self.synced else None
+        return inventory() if self.synced else None
 
     def status(self) -> SourceStatus:
         return SourceStatus(

@@ -18,7 +18,7 @@ for a while, requests are sent late. How late says nothing of the service, so la
 WINDOW = 10.0
 MINUTE = 60.0
 GROWN_MIB = 4.0
-"""What resident memory may grow by after the first minute. Caches are full after 512 reviews and pools after a second;
+"""What resident memory may grow by after the first minute. Caches are full after 256 reviews and pools after a second;
 the rest is the allocator's. A leak shows: at a thousand requests a second nine minutes are half a million, so that one
 forgotten object of 56 bytes a request comes to 30 MiB. A run of two minutes is too short to tell."""
 WORSE = 2.0

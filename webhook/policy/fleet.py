@@ -2,13 +2,14 @@
 
 Nodes that no rule and no selector of the pod can tell apart form one group, so a verdict costs as much at 5,000 nodes
 as at ten. The labels that placement steers by always tell groups apart; those that a pod's own selector names are
-added for it, and the grouping is kept for the next pod that names the same.
+added for it, and the grouping is kept for the next pod that names the same. Where that would leave hardly two nodes
+together, as the host name does, nodes are selected one by one, and those that remain are still in their groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from webhook.policy.deviceplugin import DeviceConfig
 from webhook.policy.memory import Memory
@@ -36,6 +37,10 @@ _STEERING = frozenset(STEERING_LABELS)
 
 _MAX_GROUPINGS = 64
 """Different sets of label keys whose grouping is kept; the oldest goes first."""
+_MAX_GROUPS = 256
+"""Of one grouping. A finer one is no gain, and hundreds of MiB where many pods ask for many of them (measured)."""
+_MAX_SELECTIONS = 64
+"""Different ways to select nodes whose candidates are remembered."""
 
 NO_LABELS = Labels({})
 
@@ -88,9 +93,11 @@ class Fleet:
         for node, _ in self._nodes.values():
             self._by_hostname.setdefault(node.labels.get(HOSTNAME_LABEL, ""), []).append(node.name)
         self._with_gpus = [(n, p) for n, p in self._nodes.values() if n.allocatable]
-        self._groupings: dict[frozenset[str], tuple[Group, ...]] = {}
+        self._label_keys = frozenset(key for node, _ in self._with_gpus for key in node.labels)
+        self._groupings: dict[frozenset[str], tuple[Group, ...] | None] = {}
         self._expected = tuple(_expected_group(e, self.configs, settings) for e in settings.expected_profiles)
-        self.groups(_STEERING)
+        self.groups = _group(self._with_gpus, STEERING_LABELS)
+        self._group_of = {name: group for group in self.groups for name in group.names}
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -100,29 +107,41 @@ class Fleet:
         """Every node with its profile."""
         return iter(self._nodes.values())
 
-    def groups(self, keys: frozenset[str] = _STEERING) -> tuple[Group, ...]:
-        """The GPU nodes, grouped so that nodes of one group agree in the steering labels and in these."""
-        keys |= _STEERING
-        grouping = self._groupings.get(keys)
-        if grouping is None:
-            grouping = _group(self._with_gpus, sorted(keys))
+    def grouped(self, keys: frozenset[str]) -> tuple[Group, ...] | None:
+        """The GPU nodes, grouped so that nodes of one group agree in these labels too; None for too many groups."""
+        keys = (keys & self._label_keys) - _STEERING
+        if not keys:
+            return self.groups
+        if keys not in self._groupings:
             if len(self._groupings) >= _MAX_GROUPINGS:
-                del self._groupings[next(k for k in self._groupings if k != _STEERING)]
-            self._groupings[keys] = grouping
-        return grouping
+                del self._groupings[next(iter(self._groupings))]
+            grouping = _group(self._with_gpus, (*STEERING_LABELS, *sorted(keys)))
+            self._groupings[keys] = grouping if len(grouping) <= max(_MAX_GROUPS, 2 * len(self.groups)) else None
+        return self._groupings[keys]
 
     def candidates(self, scheduling: Scheduling, request: Mapping[str, int]) -> tuple[Group, ...]:
         """The groups of nodes that the pod can run on: enough GPUs, selected, tolerated."""
         if scheduling.node_name is not None:
-            return tuple(g for g in self._named((scheduling.node_name,), frozenset()) if g.holds(request))
-        names, keys = self._names(scheduling), scheduling.keys
-        groups = self.groups(keys) if names is None else self._named(names, keys)
+            group = self._group_of.get(scheduling.node_name)
+            return (replace(group, names=(scheduling.node_name,)),) if group and group.holds(request) else ()
+        names = self._names(scheduling)
+        groups = self.grouped(scheduling.keys) if names is None else None
+        if groups is None:
+            return self._one_by_one(self._nodes if names is None else names, scheduling, request)
+        return tuple(g for g in groups if _takes(g, scheduling, request) and scheduling.selects(g.labels, ""))
+
+    def _one_by_one(
+        self, names: Iterable[str], scheduling: Scheduling, request: Mapping[str, int]
+    ) -> tuple[Group, ...]:
+        selected: dict[int, tuple[Group, list[str]]] = {}
+        for name in names:
+            group = self._group_of.get(name)
+            if group is not None and scheduling.selects(self._nodes[name][0].labels, name):
+                selected.setdefault(id(group), (group, []))[1].append(name)
         return tuple(
-            g
-            for g in groups
-            if g.holds(request)
-            and scheduling.tolerates(g.taints, request)
-            and scheduling.selects(g.labels, g.names[0] if g.names else "")
+            replace(group, names=tuple(found))
+            for group, found in selected.values()
+            if _takes(group, scheduling, request)
         )
 
     def expected(self, scheduling: Scheduling, request: Mapping[str, int]) -> tuple[Group, ...]:
@@ -153,17 +172,11 @@ class Fleet:
         """The nodes to look at one by one, where the pod tells nodes apart by their names; None where it does not."""
         names = scheduling.names
         if names is not None:
-            return names
+            return sorted(names)
         hosts = scheduling.pinned(HOSTNAME_LABEL, self._by_hostname.__contains__)
         if hosts or scheduling.insists(HOSTNAME_LABEL):
             return [name for host in hosts for name in self._by_hostname[host]]
         return self._nodes if any(r.on_name for term in scheduling.terms or () for r in term) else None
-
-    def _named(self, names: Iterable[str], keys: frozenset[str]) -> tuple[Group, ...]:
-        found = (self._nodes.get(name) for name in names)
-        return tuple(
-            _single(node, profile, keys | _STEERING) for node, profile in filter(None, found) if node.allocatable
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +189,28 @@ class Inventory:
     fleet: Fleet
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory, repr=False, compare=False)
+    _selections: Memory = field(default_factory=lambda: Memory(_MAX_SELECTIONS), init=False, repr=False, compare=False)
 
     @property
     def settings(self) -> Settings:
         """The settings the fleet was built with."""
         return self.fleet.settings
 
+    def unremembering(self) -> Inventory:
+        """The same without a memory, for objects too large to be kept."""
+        return Inventory(self.fleet, self.namespaces)
 
-def _group(nodes: Iterable[tuple[Node, Profile]], keys: list[str]) -> tuple[Group, ...]:
+    def candidates(self, scheduling: Scheduling, request: Mapping[str, int]) -> tuple[Group, ...]:
+        """The fleet's, remembered by what a pod asks of a node: pods of other quotas look for the same ones."""
+        asked = (scheduling, tuple(request.items()))
+        return self._selections.recall(asked, lambda: self.fleet.candidates(scheduling, request))
+
+
+def _takes(group: Group, scheduling: Scheduling, request: Mapping[str, int]) -> bool:
+    return group.holds(request) and scheduling.tolerates(group.taints, request)
+
+
+def _group(nodes: Iterable[tuple[Node, Profile]], keys: Sequence[str]) -> tuple[Group, ...]:
     members: dict[tuple[object, ...], tuple[Node, Profile, list[str]]] = {}
     for node, profile in nodes:
         # Profiles are interned, so their identity tells them apart and spares hashing them for every node.
@@ -197,10 +224,6 @@ def _group(nodes: Iterable[tuple[Node, Profile]], keys: list[str]) -> tuple[Grou
         Group(profile, _only(node.labels, keys), node.taints, node.allocatable, tuple(names))
         for node, profile, names in members.values()
     )
-
-
-def _single(node: Node, profile: Profile, keys: Iterable[str]) -> Group:
-    return Group(profile, _only(node.labels, keys), node.taints, node.allocatable, (node.name,))
 
 
 def _only(labels: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:

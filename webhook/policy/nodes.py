@@ -55,6 +55,11 @@ class Labels(Mapping[str, str]):
     def __getitem__(self, key: str) -> str:
         return self._values[self._index[key]]
 
+    def get(self, key: str, default: Any = None) -> Any:
+        """As of any mapping, but without an exception for what is not there: selecting among 5,000 nodes asks a lot."""
+        at = self._index.get(key)
+        return default if at is None else self._values[at]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._index)
 

@@ -24,22 +24,24 @@ _FORM = re.compile(
 )
 
 _SUFFIXES = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "E": Fraction(10**18),
-    "Ki": Fraction(1 << 10),
-    "Mi": Fraction(1 << 20),
-    "Gi": Fraction(1 << 30),
-    "Ti": Fraction(1 << 40),
-    "Pi": Fraction(1 << 50),
-    "Ei": Fraction(1 << 60),
+    "n": (1, 10**9),
+    "u": (1, 10**6),
+    "m": (1, 1000),
+    "k": (10**3, 1),
+    "M": (10**6, 1),
+    "G": (10**9, 1),
+    "T": (10**12, 1),
+    "P": (10**15, 1),
+    "E": (10**18, 1),
+    "Ki": (1 << 10, 1),
+    "Mi": (1 << 20, 1),
+    "Gi": (1 << 30, 1),
+    "Ti": (1 << 40, 1),
+    "Pi": (1 << 50, 1),
+    "Ei": (1 << 60, 1),
 }
+"""Numerator and denominator: a fraction is made once, at the end, since each step of its arithmetic costs more than all
+of the integers'."""
 
 
 @lru_cache(maxsize=1024)
@@ -51,9 +53,12 @@ def parse_quantity(text: str) -> Fraction:
     match = _FORM.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise ValueError("not a Kubernetes quantity")
-    value = _decimal(match["number"]) * _scale(match["suffix"], match["exponent"])
-    value = min(value, Fraction(MAX_VALUE))
-    return -value if match["sign"] == "-" else value
+    whole, _, decimals = match["number"].partition(".")
+    up, down = _scale(match["suffix"], match["exponent"])
+    numerator, denominator = int(whole + decimals) * up, 10 ** len(decimals) * down
+    if numerator > MAX_VALUE * denominator:
+        numerator, denominator = MAX_VALUE, 1
+    return Fraction(-numerator if match["sign"] == "-" else numerator, denominator)
 
 
 def mib_text(mib: int) -> str:
@@ -61,15 +66,9 @@ def mib_text(mib: int) -> str:
     return f"{mib >> 10}Gi" if mib and mib % 1024 == 0 else f"{mib}Mi"
 
 
-def _decimal(number: str) -> Fraction:
-    whole, _, fraction = number.partition(".")
-    return Fraction(int(whole + fraction or "0"), 10 ** len(fraction))
-
-
-def _scale(suffix: str | None, exponent: str | None) -> Fraction:
+def _scale(suffix: str | None, exponent: str | None) -> tuple[int, int]:
     if suffix is not None:
         return _SUFFIXES[suffix]
-    if exponent is None:
-        return Fraction(1)
     # Beyond these bounds every value is capped or vanishes all the same, and 10**999999 would cost a second.
-    return Fraction(10) ** max(-_MAX_LENGTH * 2, min(_MAX_LENGTH * 2, int(exponent)))
+    power = max(-_MAX_LENGTH * 2, min(_MAX_LENGTH * 2, int(exponent or 0)))
+    return (10**power, 1) if power >= 0 else (1, 10**-power)

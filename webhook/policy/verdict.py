@@ -163,7 +163,7 @@ def _judge(case: Case) -> _Judged:
     if not request:
         return _Judged()
     fleet, scheduling = case.inventory.fleet, case.pod.scheduling
-    present = fleet.candidates(scheduling, request)
+    present = case.inventory.candidates(scheduling, request)
     candidates = present + fleet.expected(scheduling, request)
     found: list[Finding] = []
     if not present:

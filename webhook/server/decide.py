@@ -27,6 +27,9 @@ Endpoint = Literal["/mutate", "/validate", "/validate-workloads"]
 Workloads = Literal["warn", "deny", "off"]
 Outcome = Literal["untouched", "allowed", "patched", "warned", "denied"]
 
+MAX_KEPT = 4096
+"""Bytes of a patch whose operations are kept."""
+
 _ALL: frozenset[Severity] = frozenset(("deny", "warn"))
 
 POD = ("", "Pod")
@@ -143,7 +146,8 @@ def tried(patch: tuple[dict[str, Any], ...], pod: dict[str, Any]) -> bytes:
     """
     encoded = orjson.dumps(patch)
     try:
-        for operation in _operations(encoded):
+        # Affinity has the user's own terms in it, of any length.
+        for operation in _kept(encoded) if len(encoded) <= MAX_KEPT else _operations(encoded):
             operation.apply(pod)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError) as error:
         text = "the patch does not apply to the object"
@@ -151,13 +155,16 @@ def tried(patch: tuple[dict[str, Any], ...], pod: dict[str, Any]) -> bytes:
     return encoded
 
 
-@lru_cache(maxsize=512)
 def _operations(encoded: bytes) -> tuple[jsonpatch.PatchOperation, ...]:
-    """The operations of a patch, kept for the pods that are made alike.
+    """The operations of a patch.
 
     Not a `JsonPatch`: it makes its operations once to check them, and again whenever it is applied.
     """
     return tuple(jsonpatch.JsonPatch.operations[entry["op"]](entry) for entry in orjson.loads(encoded))
+
+
+_kept = lru_cache(maxsize=512)(_operations)
+"""For the pods that are made alike."""
 
 
 def _same_pods(old: Any, new: dict[str, Any], template: Template) -> bool:

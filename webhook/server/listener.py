@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from webhook.server.logs import FIELDS, LOGGER
@@ -107,7 +108,7 @@ class Listener:
         accepted.setblocking(False)
         task = self._loop.create_task(self._open(accepted))
         self._opening[task] = None
-        task.add_done_callback(self._opened)
+        task.add_done_callback(partial(self._opened, accepted))
 
     async def _open(self, accepted: socket.socket) -> None:
         seconds = self.handshake_seconds if self._tls else None
@@ -117,8 +118,11 @@ class Listener:
                 self._connected, accepted, ssl=self._tls, ssl_handshake_timeout=seconds
             )
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
+    def _opened(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._opening.pop(task, None)
+        if task.cancelled():
+            # It may have been so before it began. Where a transport has the socket, it is closed with that.
+            accepted.close()
 
 
 def listen_both(host: str, port: int, health_port: int) -> tuple[socket.socket, socket.socket]:

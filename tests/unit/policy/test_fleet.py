@@ -26,14 +26,14 @@ def candidates(subject: PodBuilder, at: Fleet) -> set[str]:
 def test_nodes_of_one_profile_are_one_group(count: int) -> None:
     at = fleet(*(node(f"t4-{i}") for i in range(count)), *(node(f"big-{i}", memory=40960) for i in range(count)))
     assert len(at) == 2 * count
-    assert len(at.groups()) == len(at.profiles) == 2
-    assert [len(g.names) for g in at.groups()] == [count, count]
+    assert len(at.groups) == len(at.profiles) == 2
+    assert [len(g.names) for g in at.groups] == [count, count]
 
 
 def test_nodes_without_gpus_are_in_no_group() -> None:
     bare = {"metadata": {"name": "cpu-only"}, "status": {"allocatable": {"cpu": "8", GPU: "0"}}}
     at = fleet(bare, node("t4"))
-    assert names(at.groups()) == {"t4"}
+    assert names(at.groups) == {"t4"}
     assert {n.name for n, _ in at.nodes} == {"cpu-only", "t4"}
 
 
@@ -50,27 +50,45 @@ def test_nodes_without_gpus_are_in_no_group() -> None:
     ],
 )
 def test_what_tells_groups_apart(other: Any) -> None:
-    assert len(fleet(node("a"), other).groups()) == 2
+    assert len(fleet(node("a"), other).groups) == 2
 
 
 def test_labels_that_nobody_asks_for_do_not() -> None:
     at = fleet(node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}))
-    assert len(at.groups()) == 1
-    assert len(at.groups(frozenset({"zone"}))) == 2
-    assert len(at.groups(frozenset({HOSTNAME}))) == 2
-    assert len(at.groups(frozenset({"gone"}))) == 1
-    assert len(at.groups(frozenset(STEERING_LABELS))) == 1
+    assert len(at.groups) == 1
+    assert len(at.grouped(frozenset({"zone"})) or ()) == 2
+    assert len(at.grouped(frozenset({HOSTNAME})) or ()) == 2
+    assert len(at.grouped(frozenset({"gone"})) or ()) == 1
+    assert len(at.grouped(frozenset(STEERING_LABELS)) or ()) == 1
 
 
 def test_a_grouping_is_kept_and_their_number_is_bounded() -> None:
-    at = fleet(*(node(f"n-{i}", labels={"zone": str(i % 3)}) for i in range(9)))
-    zones, plain = frozenset({"zone"}), at.groups()
-    assert at.groups(zones) is at.groups(zones)
-    for i in range(1000):
-        at.groups(frozenset({f"key-{i}"}))
+    keys = [f"key-{i}" for i in range(100)]
+    at = fleet(*(node(f"n-{i}", labels={"zone": str(i % 3)} | dict.fromkeys(keys, "x")) for i in range(9)))
+    zones, plain = frozenset({"zone"}), at.groups
+    assert at.grouped(zones) is at.grouped(zones)
+    for key in keys:
+        at.grouped(frozenset({key}))
     assert len(at._groupings) <= 64
-    assert at.groups() is plain
-    assert len(at.groups(zones)) == 3
+    assert at.groups is plain
+    assert len(at.grouped(zones) or ()) == 3
+
+
+def test_a_label_that_no_node_has_is_no_reason_to_group_anew() -> None:
+    at = fleet(node("a"))
+    assert at.grouped(frozenset({"gone"})) is at.groups
+    assert not at._groupings
+
+
+def test_nodes_that_a_label_tells_apart_one_by_one_are_not_grouped_by_it() -> None:
+    nodes = [node(f"n-{i}", config="mps-4x" if i % 2 else "mps-2x", labels={"serial": str(i)}) for i in range(300)]
+    at = fleet(*nodes)
+    assert at.grouped(frozenset({"serial"})) is None
+    subject = pod().gpu().terms(where(expression("serial", "NotIn", "7", "8")), where(expression("serial", "In", "7")))
+    read = read_pod(subject.build())
+    found = at.candidates(read.scheduling, read.effective_request())
+    assert [(g.config, len(g.names)) for g in found] == [("mps-2x", 149), ("mps-4x", 150)]
+    assert names(found) == {f"n-{i}" for i in range(300)} - {"n-8"}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +186,7 @@ def test_a_verdict_does_not_grow_with_the_nodes_of_a_profile() -> None:
 def test_pinning_names_looks_at_these_nodes_alone() -> None:
     nodes = [node(f"t4-{i}") for i in range(50)]
     verdict = judge(pod().gpu().memory("1Gi").terms(where(names=["t4-7", "t4-8"])), *nodes)
-    assert sorted(g.names for g in verdict.fit) == [("t4-7",), ("t4-8",)]
+    assert [g.names for g in verdict.fit] == [("t4-7", "t4-8")]
 
 
 def test_settings_come_with_the_fleet() -> None:
