@@ -11,6 +11,9 @@ Severity = Literal["deny", "warn"]
 MAX_DENIAL = 1000
 """The whole denial stays below this many characters, so that it fits an Event (1,024 bytes) with its preamble."""
 
+MAX_OF_ONE_RULE = 100
+"""Findings that are taken from one rule. A denial has room for a dozen, and an object of 3 MiB for 60,000 mistakes."""
+
 MAX_WARNING, MAX_WARNINGS = 256, 4096
 """The API server cuts warnings at these lengths, one and all together."""
 
@@ -39,13 +42,20 @@ class Finding:
 
 def denial(findings: Iterable[Finding]) -> str:
     """The deny findings in one line under MAX_DENIAL characters; what does not fit is counted: ``(+3 more)``."""
-    messages = [f.message for f in findings if f.severity == "deny"]
+    denying = [f for f in findings if f.severity == "deny"]
+    messages: list[str] = []
+    length = 0
+    for finding in denying:
+        messages.append(finding.message)
+        length += len(messages[-1]) + len("; ")
+        if length > MAX_DENIAL:
+            break
     for kept in range(len(messages), 0, -1):
-        more = f" (+{len(messages) - kept} more)" if kept < len(messages) else ""
+        more = f" (+{len(denying) - kept} more)" if kept < len(denying) else ""
         text = "; ".join(messages[:kept]) + more
         if len(text) < MAX_DENIAL:
             return text
-    more = f" (+{len(messages) - 1} more)" if len(messages) > 1 else ""
+    more = f" (+{len(denying) - 1} more)" if len(denying) > 1 else ""
     return _cut(messages[0], MAX_DENIAL - 1 - len(more)) + more if messages else ""
 
 

@@ -8,7 +8,7 @@ together, as the host name does, nodes are selected one by one, and those that r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from webhook.policy.deviceplugin import DeviceConfig
@@ -41,6 +41,9 @@ _MAX_GROUPS = 256
 """Of one grouping. A finer one is no gain, and hundreds of MiB where many pods ask for many of them (measured)."""
 _MAX_SELECTIONS = 64
 """Different ways to select nodes whose candidates are remembered."""
+
+MAX_EFFORT = 500_000
+"""Comparisons to find the candidates of one pod, a quarter of a second: 100 expressions tell 5,000 nodes apart."""
 
 NO_LABELS = Labels({})
 
@@ -120,14 +123,22 @@ class Fleet:
         return self._groupings[keys]
 
     def candidates(self, scheduling: Scheduling, request: Mapping[str, int]) -> tuple[Group, ...]:
-        """The groups of nodes that the pod can run on: enough GPUs, selected, tolerated."""
+        """The groups of nodes that the pod can run on: enough GPUs, selected, tolerated.
+
+        Where finding that out would take seconds, which takes a pod that was made for it, the pod is taken to select
+        and to tolerate every node: so it passes no rule that it would not pass otherwise.
+        """
         if scheduling.node_name is not None:
             group = self._group_of.get(scheduling.node_name)
             return (replace(group, names=(scheduling.node_name,)),) if group and group.holds(request) else ()
         names = self._names(scheduling)
         groups = self.grouped(scheduling.keys) if names is None else None
+        if names is None and groups is None:
+            names = tuple(self._nodes)
+        if scheduling.effort * len(groups or names or ()) > MAX_EFFORT:
+            return tuple(g for g in self.groups if g.holds(request))
         if groups is None:
-            return self._one_by_one(self._nodes if names is None else names, scheduling, request)
+            return self._one_by_one(names or (), scheduling, request)
         return tuple(g for g in groups if _takes(g, scheduling, request) and scheduling.selects(g.labels, ""))
 
     def _one_by_one(
@@ -168,7 +179,7 @@ class Fleet:
             if all(r == self.configs[name].resource for r in request)
         )
 
-    def _names(self, scheduling: Scheduling) -> Iterable[str] | None:
+    def _names(self, scheduling: Scheduling) -> Collection[str] | None:
         """The nodes to look at one by one, where the pod tells nodes apart by their names; None where it does not."""
         names = scheduling.names
         if names is not None:

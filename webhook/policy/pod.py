@@ -181,11 +181,11 @@ def _mounts_shm(mounts: object) -> bool:
 
 
 def _watched(env: list[Any]) -> tuple[tuple[str, tuple[Variable, ...]], ...]:
-    found: dict[str, tuple[Variable, ...]] = {}
+    found: dict[str, list[Variable]] = {}
     for i, entry in enumerate(env):
         if isinstance(entry, dict) and isinstance(name := entry.get("name"), str) and name in _WATCHED:
-            found[name] = (*found.get(name, ()), Variable(i, _literal(entry), "value" in entry))
-    return tuple(found.items())
+            found.setdefault(name, []).append(Variable(i, _literal(entry), "value" in entry))
+    return tuple((name, tuple(entries)) for name, entries in found.items()) if found else ()
 
 
 def _literal(entry: Mapping[str, Any]) -> str | None:

@@ -97,6 +97,12 @@ class Scheduling(NamedTuple):
             names |= set.intersection(*pinned)
         return frozenset(names)
 
+    @property
+    def effort(self) -> int:
+        """What it takes to look at one node, in comparisons of about half a microsecond; of 32 values for one."""
+        terms = sum(1 + len(r.values) // 32 for term in self.terms or () for r in term)
+        return 1 + len(self.terms or ()) + terms + len(self.tolerations)
+
     def selects(self, labels: Mapping[str, str], name: str) -> bool:
         """Whether the node selector and the required node affinity admit a node; nodeName is not looked at."""
         for key, value in self.selector:
@@ -130,12 +136,12 @@ class Scheduling(NamedTuple):
         for selected, value in self.selector:
             if selected == key:
                 return (value,) if known(value) else ()
-        values: list[str] = []
+        values: dict[str, None] = {}
         for term in self.terms or ():
-            wanted = [r.values for r in term if r.key == key and r.operator == "In" and not r.on_name]
-            if not wanted:
+            wanted = next((r.values for r in term if r.key == key and r.operator == "In" and not r.on_name), None)
+            if wanted is None:
                 return ()
-            values += [v for v in wanted[0] if known(v) and v not in values]
+            values.update(dict.fromkeys(v for v in wanted if known(v)))
         return tuple(values)
 
 

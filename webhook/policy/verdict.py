@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 from webhook.policy import findings as texts
@@ -155,7 +156,7 @@ class _Judged:
 
 
 def _always(case: Case) -> Iterable[Finding]:
-    return [finding for rule in ALWAYS for finding in rule(case)]
+    return [finding for rule in ALWAYS for finding in islice(rule(case), texts.MAX_OF_ONE_RULE)]
 
 
 def _judge(case: Case) -> _Judged:
@@ -171,8 +172,8 @@ def _judge(case: Case) -> _Judged:
     judged = candidates or fleet.pinned(scheduling, request)
     fit, unfit, why = _split(case, judged)
     if judged and not fit:
-        found += node_rules.deny(case, list(zip(unfit, why, strict=True)))
-    found += node_warnings.warn(case, fit or unfit)
+        found += islice(node_rules.deny(case, list(zip(unfit, why, strict=True))), texts.MAX_OF_ONE_RULE)
+    found += islice(node_warnings.warn(case, fit or unfit), texts.MAX_OF_ONE_RULE)
     return _Judged(tuple(found), *((fit, unfit, why) if candidates else ((), (), ())))
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import pod
 from tests.unit.policy.judging import judge
 from webhook.policy import Finding
-from webhook.policy.findings import MAX_DENIAL, MAX_WARNING, MAX_WARNINGS, denial, warnings
+from webhook.policy.findings import MAX_DENIAL, MAX_OF_ONE_RULE, MAX_WARNING, MAX_WARNINGS, denial, warnings
 from webhook.policy.pod import shown
 
 
@@ -109,7 +109,7 @@ def test_many_findings_of_a_real_pod_stay_within_every_bound() -> None:
     for i in range(200):
         subject.container(f"c-{i}\n").gpu().env("CUDA_MPS_PIPE_DIRECTORY", "/x").env("CUDA_DEVICE_MAX_CONNECTIONS", "8")
     verdict = judge(subject)
-    assert len(verdict.findings) == 401
+    assert len(verdict.findings) == 2 * MAX_OF_ONE_RULE + 1
     assert len(verdict.denial()) < MAX_DENIAL
     assert verdict.denial().endswith("more)")
     assert verdict.denial().isprintable()

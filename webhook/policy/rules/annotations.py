@@ -16,6 +16,8 @@ from webhook.policy.case import Case, Rule
 from webhook.policy.findings import Finding
 from webhook.policy.pod import shown
 
+_NAMES_SHOWN = 10
+
 
 def invalid_value(case: Case) -> Iterator[Finding]:
     """invalid-memory-limit, invalid-thread-percentage, invalid-processes, invalid-host-ipc: a value not of its form."""
@@ -50,11 +52,12 @@ def unknown_container(case: Case) -> Iterator[Finding]:
     """A per-container key whose container is absent or has no GPU."""
     names = {c.name for c in case.pod.containers}
     with_gpu = {c.name for c in case.pod.gpu_containers}
+    hint = _containers_with_gpu(case)
     for key in case.annotations.values:
         if key.container is not None and key.container not in with_gpu:
             name = shown(key.container)
             problem = f"container {name} requests no GPU" if key.container in names else f"there is no container {name}"
-            yield Finding("unknown-container", "deny", field_of(key), problem, _containers_with_gpu(case))
+            yield Finding("unknown-container", "deny", field_of(key), problem, hint)
 
 
 def quota_without_gpu(case: Case) -> Iterator[Finding]:
@@ -84,7 +87,7 @@ def processes_without_memory(case: Case) -> Iterator[Finding]:
             "invalid-processes",
             "deny",
             field_of(key),
-            f"container {', '.join(map(shown, names))} has no {MEMORY_LIMIT} annotation to divide among its processes",
+            f"container {_listed(names)} has no {MEMORY_LIMIT} annotation to divide among its processes",
             f"add {Key(MEMORY_LIMIT)}, or drop {PROCESSES}",
         )
 
@@ -122,14 +125,15 @@ def host_ipc_contradiction(case: Case) -> Iterator[Finding]:
 
 
 def _containers_with_gpu(case: Case) -> str:
-    names = [shown(c.name) for c in case.pod.gpu_containers]
+    names = [c.name for c in case.pod.gpu_containers]
     if not names:
         return "no container of the pod requests a GPU"
-    return (
-        f"the container with a GPU is {names[0]}"
-        if len(names) == 1
-        else f"containers with a GPU are {', '.join(names)}"
-    )
+    return f"{'the container with a GPU is' if len(names) == 1 else 'containers with a GPU are'} {_listed(names)}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(map(shown, names[:_NAMES_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
 RULES: tuple[Rule, ...] = (

@@ -270,9 +270,13 @@ def failures(case: Case, profile: Profile) -> tuple[tuple[Quota, NodeRule], ...]
 
 def deny(case: Case, failing: Sequence[tuple[Group, tuple[tuple[Quota, NodeRule], ...]]]) -> Iterator[Finding]:
     """One finding for each container and rule, with the reason of every profile that fails it."""
+    failed: dict[tuple[int, str], list[Group]] = {}
+    for group, pairs in failing:
+        for quota, rule in pairs:
+            failed.setdefault((id(quota), rule.code), []).append(group)
     for quota in case.quotas:
         for rule in NODE_RULES:
-            groups = [g for g, failed in failing if any(q is quota and r is rule for q, r in failed)]
+            groups = failed.get((id(quota), rule.code))
             if groups:
                 why = reasons([(rule.reason(quota, g.profile), g) for g in groups])
                 profiles = list(dict.fromkeys(g.profile for g in groups))
