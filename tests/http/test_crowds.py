@@ -42,8 +42,10 @@ def codes(connections: list[ssl.SSLSocket]) -> list[int]:
     return sorted(int(read_answer(connection).split()[1]) for connection in connections)
 
 
-def test_more_than_the_limit_at_once_are_refused_and_the_rest_is_served(serve: Callable[..., Running]) -> None:
-    running = serve(policy=(policy := Fixed(pause=WORK_SECONDS)), max_in_flight=3)
+def test_more_than_the_limit_at_once_are_refused_and_the_rest_is_served(
+    serve: Callable[..., Running], policy: Fixed
+) -> None:
+    running = serve(policy=policy, max_in_flight=3)
     with ExitStack() as stack:
         connections = [stack.enter_context(running.connect()) for _ in range(8)]
         with at_work(running, policy):
@@ -58,58 +60,57 @@ def test_more_than_the_limit_at_once_are_refused_and_the_rest_is_served(serve: C
     assert running.metric('mps_webhook_requests_total{code="503",endpoint="/mutate",operation="other"}') == 5
 
 
-def test_the_refusal_word_for_word(serve: Callable[..., Running]) -> None:
-    running = serve(policy=(policy := Fixed(pause=WORK_SECONDS)), max_in_flight=1)
-    with running.connect() as served, running.connect() as refused:
+@contextmanager
+def refused(running: Running, policy: Fixed, request: bytes = REQUEST) -> Iterator[ssl.SSLSocket]:
+    """A connection whose request came when the only place was taken."""
+    with running.connect() as served, running.connect() as late:
         with at_work(running, policy):
             served.sendall(REQUEST)
-            refused.sendall(REQUEST)
-        head, _, body = read_answer(refused).partition(b"\r\n\r\n")
+            late.sendall(request)
+        yield late
+
+
+@pytest.fixture
+def policy() -> Fixed:
+    return Fixed(pause=WORK_SECONDS)
+
+
+def test_the_refusal_word_for_word(serve: Callable[..., Running], policy: Fixed) -> None:
+    with refused(serve(policy=policy, max_in_flight=1), policy) as connection:
+        head, _, body = read_answer(connection).partition(b"\r\n\r\n")
         assert (head + b"\r\n").startswith(REFUSED)
         assert b"connection:" not in head
         assert json.loads(body)["message"] == "mps-webhook: too many requests at once, try again"
 
 
 def test_a_refused_connection_is_kept_while_it_is_idle(
-    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., Running], policy: Fixed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GuardedProtocol, "head_seconds", 1.0)
-    running = serve(policy=(policy := Fixed(pause=WORK_SECONDS)), max_in_flight=1)
-    with running.connect() as served, running.connect() as refused:
-        with at_work(running, policy):
-            served.sendall(REQUEST)
-            refused.sendall(REQUEST)
-        assert read_answer(refused).startswith(REFUSED)
-        refused.settimeout(1.5)
+    with refused(serve(policy=policy, max_in_flight=1), policy) as connection:
+        assert read_answer(connection).startswith(REFUSED)
+        connection.settimeout(1.5)
         with pytest.raises(TimeoutError):
-            refused.recv(1)
-        refused.settimeout(5)
-        refused.sendall(REQUEST)
-        assert read_answer(refused).startswith(b"HTTP/1.1 200 ")
+            connection.recv(1)
+        connection.settimeout(5)
+        connection.sendall(REQUEST)
+        assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_refused_body_that_never_ends_ends_the_connection(
-    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., Running], policy: Fixed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GuardedProtocol, "head_seconds", 1.0)
-    running = serve(policy=(policy := Fixed(pause=WORK_SECONDS)), max_in_flight=1)
-    with running.connect() as served, running.connect() as refused:
-        with at_work(running, policy):
-            served.sendall(REQUEST)
-            refused.sendall(REQUEST[:-10])
-        assert read_answer(refused).startswith(REFUSED)
-        assert closed(refused)
+    with refused(serve(policy=policy, max_in_flight=1), policy, REQUEST[:-10]) as connection:
+        assert read_answer(connection).startswith(REFUSED)
+        assert closed(connection)
 
 
-def test_the_body_of_a_refused_request_may_come_later(serve: Callable[..., Running]) -> None:
-    running = serve(policy=(policy := Fixed(pause=WORK_SECONDS)), max_in_flight=1)
-    with running.connect() as served, running.connect() as refused:
-        with at_work(running, policy):
-            served.sendall(REQUEST)
-            refused.sendall(REQUEST[:-10])
-        assert read_answer(refused).startswith(REFUSED)
-        refused.sendall(REQUEST[-10:] + REQUEST)
-        assert read_answer(refused).startswith(b"HTTP/1.1 200 ")
+def test_the_body_of_a_refused_request_may_come_later(serve: Callable[..., Running], policy: Fixed) -> None:
+    with refused(serve(policy=policy, max_in_flight=1), policy, REQUEST[:-10]) as connection:
+        assert read_answer(connection).startswith(REFUSED)
+        connection.sendall(REQUEST[-10:] + REQUEST)
+        assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -118,20 +119,18 @@ def test_the_body_of_a_refused_request_may_come_later(serve: Callable[..., Runni
     ids=["the process is leaving", "the client wants it so"],
 )
 def test_the_last_refusal_of_a_connection_ends_it(
-    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, phase: Phase, request_: bytes
+    serve: Callable[..., Running], policy: Fixed, monkeypatch: pytest.MonkeyPatch, phase: Phase, request_: bytes
 ) -> None:
-    running = serve(policy=(policy := Fixed(pause=WORK_SECONDS)), max_in_flight=1)
-    with monkeypatch.context() as patched, running.connect() as served, running.connect() as refused:
+    running = serve(policy=policy, max_in_flight=1)
+    with monkeypatch.context() as patched:
         patched.setattr(running.service.lifecycle, "phase", phase)
-        with at_work(running, policy):
-            served.sendall(REQUEST)
-            refused.sendall(request_)
-        assert read_answer(refused).startswith(REFUSED + b"connection: close\r\n")
-        assert closed(refused)
+        with refused(running, policy, request_) as connection:
+            assert read_answer(connection).startswith(REFUSED + b"connection: close\r\n")
+            assert closed(connection)
 
 
-def test_bodies_that_end_all_at_once_are_refused_as_well(serve: Callable[..., Running]) -> None:
-    running = serve(policy=(policy := Fixed(pause=WORK_SECONDS)), max_in_flight=2)
+def test_bodies_that_end_all_at_once_are_refused_as_well(serve: Callable[..., Running], policy: Fixed) -> None:
+    running = serve(policy=policy, max_in_flight=2)
     with ExitStack() as stack:
         connections = [stack.enter_context(running.connect()) for _ in range(6)]
         for connection in connections:
@@ -152,8 +151,8 @@ def test_slow_senders_hold_no_place(serve: Callable[..., Running]) -> None:
             assert running.post("/mutate", review()).status_code == 200
 
 
-def test_who_goes_away_gives_the_places_back(serve: Callable[..., Running]) -> None:
-    running = serve(policy=(policy := Fixed(pause=WORK_SECONDS)), max_in_flight=6)
+def test_who_goes_away_gives_the_places_back(serve: Callable[..., Running], policy: Fixed) -> None:
+    running = serve(policy=policy, max_in_flight=6)
     with running.connect() as connection:
         connection.sendall(REQUEST * 6)
         while not policy.asked:
