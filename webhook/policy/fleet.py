@@ -125,8 +125,8 @@ class Fleet:
     def candidates(self, scheduling: Scheduling, request: Mapping[str, int]) -> tuple[Group, ...]:
         """The groups of nodes that the pod can run on: enough GPUs, selected, tolerated.
 
-        Where finding that out would take seconds, which takes a pod that was made for it, the pod is taken to select
-        and to tolerate every node: so it passes no rule that it would not pass otherwise.
+        Where finding that out would take seconds, which takes a pod that was made for it, the pod is judged as one that
+        selects and tolerates every node. That one it could have been as well, so nothing is gained by it.
         """
         if scheduling.node_name is not None:
             group = self._group_of.get(scheduling.node_name)
@@ -134,7 +134,7 @@ class Fleet:
         names = self._names(scheduling)
         groups = self.grouped(scheduling.keys) if names is None else None
         if names is None and groups is None:
-            names = tuple(self._nodes)
+            names = self._group_of
         if scheduling.effort * len(groups or names or ()) > MAX_EFFORT:
             return tuple(g for g in self.groups if g.holds(request))
         if groups is None:
@@ -187,7 +187,7 @@ class Fleet:
         hosts = scheduling.pinned(HOSTNAME_LABEL, self._by_hostname.__contains__)
         if hosts or scheduling.insists(HOSTNAME_LABEL):
             return [name for host in hosts for name in self._by_hostname[host]]
-        return self._nodes if any(r.on_name for term in scheduling.terms or () for r in term) else None
+        return self._group_of if any(r.on_name for term in scheduling.terms or () for r in term) else None
 
 
 @dataclass(frozen=True, slots=True)

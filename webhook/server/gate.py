@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
 from webhook.server.faults import CLOSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from webhook.server.faults import Fault
     from webhook.server.lifecycle import Lifecycle
     from webhook.server.metrics import Metrics
 
@@ -25,9 +28,9 @@ class Gate:
         self._endpoints = {endpoint.encode(): endpoint for endpoint in endpoints}
         self.lifecycle = lifecycle
         fault = lifecycle.one_too_many()
-        self._fault = fault.counted
-        self._refusal = _response(fault.code, fault.headers(), fault.body())
-        self._last = _response(fault.code, [*fault.headers(), CLOSE], fault.body())
+        self._fault = fault
+        self._refusal = _response(fault)
+        self._last = _response(fault, CLOSE)
 
     def refusal(self, method: bytes, url: bytes, *, close: bool) -> bytes | None:
         """Return the whole response to a request that is refused, None where it is to be taken on.
@@ -39,12 +42,12 @@ class Gate:
         endpoint = self._endpoints.get(url.partition(b"?")[0])
         if endpoint is None:
             return None
-        self._metrics.request(endpoint, "", 503, 0.0)
-        self._metrics.fault(endpoint, self._fault)
+        self._metrics.request(endpoint, "", self._fault.code, 0.0)
+        self._metrics.fault(endpoint, self._fault.counted)
         return self._last if close else self._refusal
 
 
-def _response(code: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
-    lines = [b"HTTP/1.1 %d Service Unavailable" % code]
-    lines += [b"%s: %s" % header for header in (*headers, (b"content-length", b"%d" % len(body)))]
-    return b"\r\n".join((*lines, b"", body))
+def _response(fault: Fault, *more: tuple[bytes, bytes]) -> bytes:
+    body = fault.body()
+    headers = (*fault.headers(), *more, (b"content-length", b"%d" % len(body)))
+    return STATUS_LINE[fault.code] + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + body

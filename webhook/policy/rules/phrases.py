@@ -17,10 +17,10 @@ COMFORTABLE_MIB = 1024
 _REASONS_SHOWN = 3
 
 
-def reasons(reasons: Sequence[tuple[str, Group]]) -> str:
+def reasons(found: Sequence[tuple[str, Group]]) -> str:
     """Equal reasons once, each with the nodes it holds for: ``… has 15360Mi (1 node, Tesla-T4)``."""
     by_text: dict[str, list[Group]] = {}
-    for text, group in reasons:
+    for text, group in found:
         by_text.setdefault(text, []).append(group)
     parts = [f"{text} ({_nodes(groups)})" for text, groups in by_text.items()]
     more = len(parts) - _REASONS_SHOWN
